@@ -1,0 +1,2 @@
+"""zsl: zero-shot image classification by coupled dictionary learning."""
+__version__ = "0.1.0"

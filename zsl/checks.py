@@ -1,0 +1,115 @@
+"""Types and ranges of arguments, declared in annotations and checked by pydantic.
+
+A component writes ``lam: Positive`` once; constructors, the command line and the Python API then refuse
+the same values with the same sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Annotated, Any
+
+import annotated_types as at
+import numpy as np
+from numpy.typing import NDArray
+
+from zsl.errors import UserError
+
+Array = NDArray[Any]
+
+Positive = Annotated[float, at.Gt(0), at.Lt(float("inf"))]
+NonNegative = Annotated[float, at.Ge(0), at.Lt(float("inf"))]
+Fraction = Annotated[float, at.Gt(0), at.Le(1)]
+Count = Annotated[int, at.Ge(1)]
+Seed = Annotated[int, at.Ge(0)]
+
+
+@lru_cache(maxsize=512)
+def _hints(target: Any) -> dict[str, Any]:
+    function = target.__init__ if isinstance(target, type) and not dataclasses.is_dataclass(target) else target
+    return typing.get_type_hints(function, include_extras=True)
+
+
+def check_arguments(target: Callable[..., Any], values: Mapping[str, Any], prefix: str = "") -> None:
+    """Check ``values`` against the annotations of ``target`` (a dataclass or a function).
+
+    Parameters whose annotation pydantic cannot judge (arrays, protocols) are left to the callee.
+
+    Raises
+    ------
+    UserError
+        At the first value of a wrong type or out of range: key, value, what is accepted.
+    """
+    hints = _hints(target)
+    for key, value in values.items():
+        if key in hints:
+            check_value(hints[key], value, prefix + key)
+
+
+def check_value(annotation: Any, value: Any, key: str) -> None:
+    """Raise :class:`UserError` unless ``value`` satisfies ``annotation`` (strictly: no ``"3"`` for 3)."""
+    from pydantic import ValidationError
+
+    adapter = _adapter(annotation)
+    if adapter is None:
+        return
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        adapter.validate_python(value, strict=True)
+    except ValidationError as error:
+        # A union reports one problem per member; together they are the list of what is accepted.
+        problems = dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in error.errors())
+        none_too = " or null" if type(None) in typing.get_args(annotation) else ""
+        accepted = " or ".join(p for p in problems if p != "None")
+        raise UserError(f"{key}={value!r} is not accepted: it should be {accepted}{none_too}.") from None
+
+
+@lru_cache(maxsize=512)
+def _adapter(annotation: Any) -> Any:
+    """A pydantic validator, or None where the annotation is not a plain value."""
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticSchemaGenerationError
+
+    try:
+        return TypeAdapter(annotation)
+    except PydanticSchemaGenerationError:
+        return None
+
+
+def check_fields(instance: Any) -> None:
+    """Check every field of a dataclass instance; call it from ``__post_init__``."""
+    values = {f.name: getattr(instance, f.name) for f in dataclasses.fields(instance) if f.init}
+    check_arguments(type(instance), values, prefix=f"{type(instance).__name__}: ")
+
+
+def as_matrix(X: Any, name: str, *, n_columns: int | None = None, n_rows: int | None = None) -> Array:
+    """``X`` as a finite two-dimensional float array (float32 is kept, anything else becomes float64).
+
+    Raises
+    ------
+    UserError
+        If it is not two-dimensional, has other than the expected rows or columns, is empty, or holds NaN or inf.
+    """
+    X = np.asarray(X)
+    if X.dtype != np.float32:
+        try:
+            X = X.astype(np.float64, copy=False)
+        except (TypeError, ValueError):
+            raise UserError(f"{name} holds {X.dtype} values; numbers are needed.") from None
+    if X.ndim != 2:
+        raise UserError(f"{name} has shape {X.shape}; a matrix with one sample per row is needed.")
+    if X.size == 0:
+        raise UserError(f"{name} is empty (shape {X.shape}); at least one row and one column are needed.")
+    if n_columns is not None and X.shape[1] != n_columns:
+        hint = " (is it transposed?)" if X.shape[0] == n_columns else ""
+        raise UserError(f"{name} has {X.shape[1]} columns where {n_columns} are needed{hint}.")
+    if n_rows is not None and X.shape[0] != n_rows:
+        raise UserError(f"{name} has {X.shape[0]} rows where {n_rows} are needed.")
+    if not np.isfinite(X).all():
+        row, column = np.argwhere(~np.isfinite(X))[0]
+        raise UserError(f"{name} holds {X[row, column]} in row {row}, column {column}; remove or impute it.")
+    return X
