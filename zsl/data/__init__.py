@@ -1,0 +1,2 @@
+"""Datasets, splits and pre-processing."""
+

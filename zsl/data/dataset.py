@@ -1,0 +1,242 @@
+"""What an experiment may read: images by class, and their split into seen and unseen."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from zsl.checks import Array, as_matrix
+from zsl.errors import UserError
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which images train, and which classes are never seen. Rows and classes index an :class:`ImageTable`."""
+
+    name: str
+    trainval: Array
+    """Rows that train: images of seen classes."""
+    test_seen: Array
+    """Held-out rows of seen classes (the generalised setting); may be empty."""
+    test_unseen: Array
+    """Rows of unseen classes: the zero-shot test images."""
+    unseen: Array
+    """Unseen classes, ascending; a class may be here without images."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """What fixed it (seed, file, source): part of the result's key."""
+
+
+@dataclass(frozen=True)
+class ImageTable:
+    """What a reader returns: every image of a dataset, before any split.
+
+    Classes are numbered 0..C-1 in the order of ``class_names``.
+    """
+
+    name: str
+    feature: str
+    features: Array
+    """(n, p)"""
+    labels: Array
+    """(n,) integers 0..C-1"""
+    class_names: tuple[str, ...]
+    attributes: Array
+    """(C, q) one row per class"""
+    splits: Mapping[str, Split] = field(default_factory=dict)
+    """The splits that come with the data, by name."""
+    n_unseen: int | None = None
+    """How many classes the dataset's own split leaves unseen: the default of ``split=random``."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Where it came from: files, notes; part of the record."""
+
+    def __post_init__(self) -> None:
+        who = self.name
+        as_matrix(self.features, f"{who}: features")
+        as_matrix(self.attributes, f"{who}: attributes", n_rows=len(self.class_names))
+        _check_labels(self.labels, len(self.features), len(self.class_names), f"{who}: labels")
+        repeated = [c for c in dict.fromkeys(self.class_names) if self.class_names.count(c) > 1]
+        if repeated:
+            raise UserError(f"{who}: the class name {repeated[0]!r} occurs more than once; names must be unique.")
+
+    def class_ids(self, names: list[str], where: str) -> Array:
+        """Class numbers of ``names``, in their order; unknown names are refused with near misses."""
+        index = {c: i for i, c in enumerate(self.class_names)}
+        for name in names:
+            if name not in index:
+                raise UserError(f"{where}: {name!r} is not a class of {self.name}{_near(name, self.class_names)}.")
+        return np.array([index[name] for name in names], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class ZeroShotData:
+    """Everything an experiment may read, split into what trains and what is predicted.
+
+    Samples are rows. ``y`` and ``y_test_seen`` count the seen classes 0..C_seen-1 (positions in ``seen``),
+    ``y_unseen`` the unseen ones 0..M-1 (positions in ``unseen``); ``seen`` and ``unseen`` are rows of the
+    class table. Nothing that fits a model has an argument for ``y_unseen``.
+
+    Raises
+    ------
+    UserError
+        If an invariant does not hold: disjoint classes, labels in range, agreeing shapes, finite values, an
+        image for every seen class.
+    """
+
+    name: str
+    feature: str
+    split: str
+    X: Array
+    """(n, p) features of the training images"""
+    y: Array
+    """(n,) their seen class"""
+    X_test_seen: Array
+    """(s, p) held-out images of seen classes; s may be 0"""
+    y_test_seen: Array
+    X_unseen: Array
+    """(L, p) test images of unseen classes"""
+    y_unseen: Array
+    """(L,) their unseen class: for evaluation only"""
+    class_names: tuple[str, ...]
+    attributes: Array
+    """(C, q) the whole class table"""
+    seen: Array
+    """(C_seen,) rows of the class table"""
+    unseen: Array
+    """(M,) rows of the class table"""
+    key: Mapping[str, Any] = field(default_factory=dict)
+    """What identifies it in a result: content hash, split origin, provenance."""
+
+    def __post_init__(self) -> None:
+        who = f"{self.name} ({self.split})"
+        both = np.intersect1d(self.seen, self.unseen)
+        if both.size:
+            raise UserError(
+                f"{who}: {both.size} classes are both seen and unseen (first: {self.class_names[both[0]]!r}); "
+                "a zero-shot split must be disjoint."
+            )
+        if not self.unseen.size:
+            raise UserError(f"{who}: no class is unseen; a zero-shot split needs at least one.")
+        p = as_matrix(self.X, f"{who}: X").shape[1]
+        for name, X, y, classes in (
+            ("training", self.X, self.y, self.seen),
+            ("seen test", self.X_test_seen, self.y_test_seen, self.seen),
+            ("unseen test", self.X_unseen, self.y_unseen, self.unseen),
+        ):
+            if len(X):
+                as_matrix(X, f"{who}: {name} features", n_columns=p)
+            _check_labels(y, len(X), len(classes), f"{who}: {name} labels")
+        as_matrix(self.attributes, f"{who}: attributes", n_rows=len(self.class_names))
+        if not len(self.X_unseen):
+            raise UserError(f"{who}: there is no test image of an unseen class; nothing could be predicted.")
+        empty = np.setdiff1d(np.arange(len(self.seen)), self.y)
+        if empty.size:
+            names = [self.class_names[self.seen[c]] for c in empty[:3]]
+            raise UserError(f"{who}: {empty.size} seen classes have no training image (first: {', '.join(names)}).")
+
+    @classmethod
+    def from_table(cls, table: ImageTable, split: Split) -> ZeroShotData:
+        """Arrange a table by a split; a class that is neither trained on nor unseen stays in the table only."""
+        for a, b in (("trainval", "test_unseen"), ("trainval", "test_seen"), ("test_seen", "test_unseen")):
+            common = np.intersect1d(getattr(split, a), getattr(split, b))
+            if common.size:
+                raise UserError(
+                    f"{table.name}, split {split.name}: {common.size} images are in both {a} and {b} "
+                    f"(first: row {common[0]}); every image may have one role."
+                )
+        seen = np.unique(table.labels[split.trainval])
+        unseen = np.unique(split.unseen)
+        y = {}
+        for part, classes in (("trainval", seen), ("test_seen", seen), ("test_unseen", unseen)):
+            labels = table.labels[getattr(split, part)]
+            strangers = np.setdiff1d(labels, classes)
+            if strangers.size:
+                kind = "unseen" if part == "test_unseen" else "seen"
+                raise UserError(
+                    f"{table.name}, split {split.name}: {part} holds images of {table.class_names[strangers[0]]!r}, "
+                    f"which is not one of the {len(classes)} {kind} classes."
+                )
+            y[part] = np.searchsorted(classes, labels)
+        return cls(
+            name=table.name,
+            feature=table.feature,
+            split=split.name,
+            X=table.features[split.trainval],
+            y=y["trainval"],
+            X_test_seen=table.features[split.test_seen],
+            y_test_seen=y["test_seen"],
+            X_unseen=table.features[split.test_unseen],
+            y_unseen=y["test_unseen"],
+            class_names=table.class_names,
+            attributes=table.attributes,
+            seen=seen,
+            unseen=unseen,
+            key={
+                "content": content_hash(table.features, table.labels, table.attributes, np.array(table.class_names)),
+                "split": {
+                    **split.origin,
+                    "rows": content_hash(split.trainval, split.test_seen, split.test_unseen),
+                    "unseen": [table.class_names[c] for c in unseen],
+                },
+                "provenance": dict(table.provenance),
+            },
+        )
+
+    @property
+    def Z_seen(self) -> Array:
+        """(C_seen, q) attributes of the seen classes."""
+        return self.attributes[self.seen]
+
+    @property
+    def Z_unseen(self) -> Array:
+        """(M, q) attributes of the unseen classes."""
+        return self.attributes[self.unseen]
+
+    @cached_property
+    def Z(self) -> Array:
+        """(n, q) attributes of each training image: its class's row."""
+        return self.Z_seen[self.y]
+
+    @property
+    def unseen_names(self) -> list[str]:
+        return [self.class_names[c] for c in self.unseen]
+
+    def shuffle_attributes(self, seed: int) -> ZeroShotData:
+        """The control: class rows of the attribute table permuted, everything else untouched.
+
+        A method that still beats chance on the mean of many shuffles has found something other than attributes.
+        """
+        order = np.random.default_rng(seed).permutation(len(self.class_names))
+        return replace(self, attributes=self.attributes[order], key={**self.key, "shuffle_attributes": seed})
+
+
+def content_hash(*arrays: Array) -> str:
+    """A short digest of arrays: values, shapes and types (16 hex digits of SHA-256)."""
+    digest = hashlib.sha256()
+    for a in arrays:
+        a = np.ascontiguousarray(a)
+        digest.update(f"{a.dtype.str}{a.shape}".encode())
+        digest.update(memoryview(a).cast("B") if a.size else b"")
+    return digest.hexdigest()[:16]
+
+
+def _check_labels(y: Array, n: int, n_classes: int, name: str) -> None:
+    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
+        raise UserError(f"{name} have shape {y.shape} and type {y.dtype}; one integer per image is needed.")
+    if len(y) != n:
+        raise UserError(f"{name}: {len(y)} labels for {n} images; there must be one each.")
+    if n and (y.min() < 0 or y.max() >= n_classes):
+        bad = int(np.flatnonzero((y < 0) | (y >= n_classes))[0])
+        raise UserError(f"{name}: image {bad} has label {y[bad]}, outside the {n_classes} classes of the table.")
+
+
+def _near(name: str, names: tuple[str, ...]) -> str:
+    import difflib
+
+    plain = {c.replace("+", " ").replace("_", " ").lower(): c for c in names}
+    close = difflib.get_close_matches(name.replace("+", " ").replace("_", " ").lower(), plain, n=1)
+    return f" (did you mean {plain[close[0]]!r}?)" if close else ""

@@ -1,0 +1,109 @@
+"""Reading MATLAB and NumPy files without executing anything in them, and saying what is wrong with a bad one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zsl.checks import Array
+from zsl.errors import UserError
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+def read_mat(path: Path, keys: list[str] | None = None) -> dict[str, Array]:
+    """Variables of a MATLAB file, v5 or v7.3 (HDF5); cell arrays of strings become arrays of ``str``.
+
+    ``keys`` limits what is read; names that are absent are simply not in the result.
+
+    Raises
+    ------
+    UserError
+        If the file is missing, truncated, or something else (an HTML page, a Git LFS pointer).
+    """
+    start = _first_bytes(path, 1024)
+    if start[:8] == _HDF5 or start[512:520] == _HDF5:
+        return _read_hdf5(path, keys)
+    from scipy.io import loadmat
+
+    try:
+        raw = loadmat(path, variable_names=keys)
+    except Exception as error:
+        # scipy raises whatever its parser stumbles over: ValueError, TypeError, MatReadError, zlib.error, ...
+        raise UserError(f"{path} is not a readable MATLAB file: {_what_it_is(start, error)}; download it again.") from None
+    return {k: _plain(v) for k, v in raw.items() if not k.startswith("__")}
+
+
+def read_npz(path: Path, keys: list[str] | None = None) -> dict[str, Array]:
+    """Arrays of an ``.npz`` file, never unpickling; raises UserError as :func:`read_mat` does."""
+    start = _first_bytes(path, 1024)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {k: archive[k] for k in archive.files if keys is None or k in keys}
+    except Exception as error:
+        raise UserError(f"{path} is not a readable .npz file: {_what_it_is(start, error)}; save or download it again.") from None
+
+
+def need(arrays: dict[str, Array], key: str, path: Path) -> Array:
+    """``arrays[key]``, or a sentence that names the file, the key and what is there instead."""
+    if key not in arrays:
+        raise UserError(f"{path} has no variable {key!r} (it has: {', '.join(sorted(arrays)) or 'nothing'}).")
+    return arrays[key]
+
+
+def _first_bytes(path: Path, n: int) -> bytes:
+    try:
+        with path.open("rb") as f:
+            return f.read(n)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _what_it_is(start: bytes, error: Exception) -> str:
+    text = start.lstrip().lower()
+    if text.startswith((b"<!doctype", b"<html", b"<?xml")):
+        return "it is an HTML page, as a failed download leaves it"
+    if text.startswith(b"version https://git-lfs"):
+        return "it is a Git LFS pointer, not the file itself"
+    if not start:
+        return "it is empty"
+    return f"it is damaged or truncated ({' '.join(str(error).split())[:120] or type(error).__name__})"
+
+
+def _plain(value: Array) -> Array:
+    """A cell array of strings as an array of str; anything else as it is."""
+    if value.dtype != object:
+        return value
+    return np.array([_text(cell) for cell in value.ravel()])
+
+
+def _text(cell: Any) -> str:
+    while isinstance(cell, np.ndarray):
+        if cell.size == 0:
+            return ""
+        cell = cell.ravel()[0]
+    return str(cell)
+
+
+def _read_hdf5(path: Path, keys: list[str] | None) -> dict[str, Array]:
+    """MATLAB v7.3: dimensions come reversed, strings as uint16 character codes behind references."""
+    import h5py
+
+    def text(dataset: Any) -> str:
+        return "".join(chr(c) for c in np.asarray(dataset).ravel())
+
+    try:
+        with h5py.File(path, "r") as f:
+            out = {}
+            for name, item in f.items():
+                if name.startswith("#") or not isinstance(item, h5py.Dataset) or (keys is not None and name not in keys):
+                    continue
+                if h5py.check_ref_dtype(item.dtype):
+                    out[name] = np.array([text(f[ref]) for ref in item[()].ravel()])
+                else:
+                    out[name] = item[()].T
+            return out
+    except Exception as error:
+        raise UserError(f"{path} is not a readable MATLAB v7.3 file: {_what_it_is(b'.', error)}; download it again.") from None

@@ -1,0 +1,83 @@
+"""Pre-processing of features and attributes, fitted on training rows only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from zsl.checks import Array, Count, check_fields
+from zsl.data.dataset import ZeroShotData
+from zsl.errors import UserError
+
+
+@dataclass
+class Preprocess:
+    """Centre on the training mean, project on principal axes, scale each row to unit length; in this order.
+
+    The unit length comes last so that lambda means the same whatever came before. Rows that are zero stay zero.
+
+    Parameters
+    ----------
+    centre : bool
+        Subtract the mean of the rows given to :meth:`fit`.
+    l2 : bool
+        Divide each row by its Euclidean length.
+    pca : int, optional
+        Keep this many principal components of the rows given to :meth:`fit` (needs ``centre``).
+    dtype : "float64" or "float32"
+        Precision of the result, and so of the sparse codes.
+    """
+
+    centre: bool = True
+    l2: bool = True
+    pca: Count | None = None
+    dtype: Literal["float64", "float32"] = "float64"
+    mean_: Array | None = field(default=None, init=False, repr=False)
+    components_: Array | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def fit(self, X: Array) -> Preprocess:
+        """Learn the mean and the axes from X (n, p), training rows only. Raises UserError if pca is too large."""
+        X = X.astype(np.float64, copy=False)
+        self.mean_ = X.mean(axis=0) if self.centre else None
+        self.components_ = None
+        if self.pca is not None:
+            if not self.centre:
+                raise UserError("pca needs centre=true: principal axes are those of centred data.")
+            if self.pca > min(X.shape):
+                raise UserError(f"pca={self.pca} is more than the training data allow: {min(X.shape)}.")
+            from sklearn.decomposition import PCA
+
+            # The covariance solver is exact and deterministic, and cheap where images outnumber features.
+            solver = "covariance_eigh" if X.shape[0] > X.shape[1] else "full"
+            self.components_ = PCA(self.pca, svd_solver=solver).fit(X).components_
+        return self
+
+    def transform(self, X: Array) -> Array:
+        """The same map for any rows (m, p); every row on its own."""
+        X = X.astype(np.float64, copy=True)
+        if self.mean_ is not None:
+            X -= self.mean_
+        if self.components_ is not None:
+            X = X @ self.components_.T
+        if self.l2:
+            norms = np.linalg.norm(X, axis=1, keepdims=True)
+            np.divide(X, norms, out=X, where=norms > 0)
+        return X.astype(self.dtype, copy=False)
+
+
+def preprocess(data: ZeroShotData, feature: Preprocess, semantics: Preprocess) -> ZeroShotData:
+    """Features by ``feature`` fitted on the training images, attributes by ``semantics`` fitted on the seen classes."""
+    feature.fit(data.X)
+    semantics.fit(data.Z_seen)
+    return replace(
+        data,
+        X=feature.transform(data.X),
+        X_test_seen=feature.transform(data.X_test_seen),
+        X_unseen=feature.transform(data.X_unseen),
+        attributes=semantics.transform(data.attributes),
+    )

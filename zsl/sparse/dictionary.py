@@ -1,0 +1,50 @@
+r"""Dictionary updates from the sufficient statistics of fixed codes.
+
+For codes ``A`` (n, r) and samples ``X`` (n, p) with weights that sum to one, both updates see the data only
+through ``AtA = A' W A`` (r, r) and ``AtX = A' W X`` (r, p). They minimise, over the dictionary ``D`` (r, p),
+
+.. math:: \langle D, AtA\,D \rangle - 2 \langle D, AtX \rangle + \beta \|D\|_F^2 ,
+
+which is the data term of Eqs. (3)-(4) up to a constant, subject to unit atoms where asked for (Eqs. 1-2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from zsl.checks import Array
+
+
+def ridge_atoms(AtA: Array, AtX: Array, beta: float) -> Array:
+    """The exact minimiser without a constraint, ``(AtA + beta I)^-1 AtX`` (r, p); ``beta > 0``."""
+    H = AtA.copy()
+    H[np.diag_indices_from(H)] += beta
+    return scipy.linalg.solve(H, AtX, assume_a="pos", overwrite_a=True)
+
+
+def unit_ball_atoms(AtA: Array, AtX: Array, D: Array, beta: float = 0.0, *, n_passes: int = 1) -> Array:
+    """Block-coordinate descent over the atoms, each confined to the unit ball; never raises the objective.
+
+    With the other atoms fixed, the objective in atom j is ``(AtA[j, j] + beta) |d - u|^2`` plus a constant, ``u``
+    the unconstrained minimiser, so the projection of ``u`` on the ball is exact. ``D`` (r, p) must lie in the
+    ball; it is not modified. Atoms that no code uses stay as they are.
+    """
+    D = D.copy()
+    for _ in range(n_passes):
+        for j in np.flatnonzero(np.diag(AtA) > 0):
+            curvature = AtA[j, j] + beta
+            u = D[j] + (AtX[j] - AtA[j] @ D - beta * D[j]) / curvature
+            D[j] = u / max(1.0, float(np.linalg.norm(u)))
+    return D
+
+
+def quadratic(AtA: Array, AtX: Array, D: Array, beta: float = 0.0) -> float:
+    """The objective above at ``D``."""
+    return float(np.vdot(D, AtA @ D) - 2 * np.vdot(D, AtX) + beta * np.vdot(D, D))
+
+
+def unit_atoms(D: Array) -> Array:
+    """Every atom scaled to length one; zero atoms stay zero."""
+    norms = np.linalg.norm(D, axis=1, keepdims=True)
+    return D / np.where(norms > 0, norms, 1)
