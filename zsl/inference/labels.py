@@ -1,0 +1,36 @@
+"""From predicted attributes to classes, one image at a time (inductive rules)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zsl.checks import Array, as_matrix
+
+
+def squared_distances(Z_hat: Array, Z: Array) -> Array:
+    """(L, M) squared Euclidean distances between the rows of Z_hat (L, q) and of Z (M, q), at least 0."""
+    D = np.einsum("ij,ij->i", Z_hat, Z_hat)[:, None] - 2 * Z_hat @ Z.T + np.einsum("ij,ij->i", Z, Z)
+    return np.maximum(D, 0, out=D)
+
+
+def nearest(Z_hat: Array, Z_unseen: Array) -> Array:
+    """Negative squared distance to each class, Eq. (8) (``nearest``): Z_hat (L, q), Z_unseen (M, q) -> (L, M)."""
+    Z_hat, Z_unseen = _pair(Z_hat, Z_unseen)
+    return -squared_distances(Z_hat, Z_unseen)
+
+
+def cosine(Z_hat: Array, Z_unseen: Array) -> Array:
+    """Cosine of the angle to each class, -1..1 (0 for a zero row): Z_hat (L, q), Z_unseen (M, q) -> (L, M)."""
+    Z_hat, Z_unseen = _pair(Z_hat, Z_unseen)
+    return unit_rows(Z_hat) @ unit_rows(Z_unseen).T
+
+
+def unit_rows(Z: Array) -> Array:
+    """Rows scaled to unit length; zero rows stay zero."""
+    norms = np.linalg.norm(Z, axis=1, keepdims=True)
+    return Z / np.where(norms > 0, norms, 1)
+
+
+def _pair(Z_hat: Array, Z_unseen: Array) -> tuple[Array, Array]:
+    Z_unseen = as_matrix(Z_unseen, "Z_unseen")
+    return as_matrix(Z_hat, "Z_hat", n_columns=Z_unseen.shape[1]), Z_unseen
