@@ -1,2 +1,40 @@
 """zsl: zero-shot image classification by coupled dictionary learning."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from zsl.config import compose
+    from zsl.data.dataset import ZeroShotData
+    from zsl.errors import UserError
+    from zsl.experiment import load_dataset, run
+    from zsl.models import CoupledDictionaries
+
+# Imported when first used: `import zsl` and the command's --help stay instant.
+_WHERE = {
+    "CoupledDictionaries": "zsl.models",
+    "UserError": "zsl.errors",
+    "ZeroShotData": "zsl.data.dataset",
+    "compose": "zsl.config",
+    "load_dataset": "zsl.experiment",
+    "run": "zsl.experiment",
+}
+_MODULES = ("data", "evaluation", "inference", "models", "sparse")
+
+__all__ = ["CoupledDictionaries", "UserError", "ZeroShotData", "__version__", "compose", "load_dataset", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(importlib.import_module(_WHERE[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"zsl.{name}")
+    raise AttributeError(f"module 'zsl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_MODULES])

@@ -61,8 +61,7 @@ def find(kind: str, name: str, allow_targets: tuple[str, ...] = ()) -> Callable[
 def call(rule: Callable[..., Any], given: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
     """Call a rule with those of ``given`` and ``settings`` that it names; a missing one is named in a sentence."""
     parameters = inspect.signature(rule).parameters
-    chosen = {k: v for k, v in settings.items() if k in parameters}
-    check_arguments(rule, chosen, prefix="inference.")
+    chosen = check_settings(rule, settings)
     chosen |= {k: v for k, v in given.items() if k in parameters}
     missing = [k for k, v in parameters.items() if v.default is v.empty and k not in chosen]
     if missing:
@@ -71,3 +70,11 @@ def call(rule: Callable[..., Any], given: Mapping[str, Any], settings: Mapping[s
             f"{', '.join(given)}."
         )
     return rule(**chosen)
+
+
+def check_settings(rule: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a rule names, after a check of their types and ranges."""
+    parameters = inspect.signature(rule).parameters
+    chosen = {k: v for k, v in settings.items() if k in parameters}
+    check_arguments(rule, chosen, prefix="inference.")
+    return chosen

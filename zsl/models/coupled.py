@@ -77,6 +77,8 @@ class CoupledDictionaries:
         own penalty ``beta / p |Dx|^2`` added. They never rise by more than the certified gaps, see ``gap_x_``.
     gap_x_, gap_z_ : list of float
         Certified suboptimality of the codes behind each value: the mean of the solver's gaps.
+    lasso_gap_max_ : float
+        Largest gap of any row of the final ``A_`` and ``B_``.
     redrawn_ : list of int
         Atoms replaced before each alternation because no image used them; F_x may then step up with
         ``atoms="ridge"``, and only there.
@@ -165,7 +167,7 @@ class CoupledDictionaries:
                 Dx[dead] = self._redraw(X, Dx, A, len(dead), rng)
                 log.info("%d of %d atoms were used by no image and are drawn again", len(dead), len(Dx))
             self.redrawn_.append(len(dead))
-        self.Dx_, self.A_ = Dx, A
+        self.Dx_, self.A_, self.lasso_gap_max_ = Dx, A, float(gap.max())
 
     def _redraw(self, X: Array, Dx: Array, A: Array, n: int, rng: np.random.Generator) -> Array:
         """The residuals of ``n`` images drawn in proportion to what is left of them, as unit atoms."""
@@ -183,7 +185,7 @@ class CoupledDictionaries:
         AtA, AtZ = A.T @ A / n, A.T @ Z / n
         Dz = self._semantic_atoms(AtA, AtZ, np.zeros((A.shape[1], q), Z.dtype))
         B = np.zeros((len(Z_unseen) if weight else 0, A.shape[1]), Z.dtype)
-        self.objective_z_, self.gap_z_ = [], []
+        self.objective_z_, self.gap_z_, worst = [], [], 0.0
         for iteration in range(self.n_iter + 1 if weight else 1):
             if iteration:
                 Dz = self._semantic_atoms(AtA + weight * B.T @ B, AtZ + weight * B.T @ Z_unseen, Dz)
@@ -194,9 +196,10 @@ class CoupledDictionaries:
                 B, gap, _ = self._encode(Z_unseen, Dz, B)
                 value += weight * float(objective(Z_unseen, Dz, B, self.lam_).sum())
                 gaps = weight * float(gap.sum())
+                worst = float(gap.max())
             self.objective_z_.append(value)
             self.gap_z_.append(gaps)
-        self.Dz_, self.B_ = Dz, B
+        self.Dz_, self.B_, self.lasso_gap_max_ = Dz, B, max(self.lasso_gap_max_, worst)
 
     def _semantic_atoms(self, AtA: Array, AtZ: Array, Dz: Array) -> Array:
         """The minimiser over Dz; by block-coordinate descent from ``Dz`` only where the unit ball cuts the closed form off."""

@@ -1,0 +1,259 @@
+"""The configuration: where it lies, the command line that Hydra 1.3 can read, and building what YAML files name."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import importlib
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zsl.errors import UserError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+# Hydra's flags that take a value, which travels with them.
+_VALUE_FLAGS = {
+    "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd",
+    "--experimental-rerun", "--info", "-i",
+}  # fmt: skip
+_OPTIONAL_VALUE_FLAGS = {"--info", "-i"}
+_NUMBER = re.compile(r"[+-]?\d[\d_]*\Z")
+_OVERRIDE = re.compile(r"(?P<key>\+{0,2}(?P<group>[A-Za-z_/]+)(@[^=]*)?)=(?P<value>.*)\Z", re.S)
+_SWEEP = re.compile(r"(?P<function>choice|glob)\((?P<arguments>[^()\[\]=]*)\)\Z", re.S)
+# Keys of a YAML file that describe it rather than being arguments of what it builds.
+_DESCRIPTIVE = {"_target_", "_partial_", "datasets"}
+
+
+def conf_dir() -> Path:
+    """The folder of the configuration: inside the installed package, or beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "conf", here.parent / "conf"):
+        if (folder / "config.yaml").is_file():
+            return folder
+    raise FileNotFoundError(f"zsl's config folder is in neither {here / 'conf'} nor {here.parent / 'conf'}; reinstall zsl.")
+
+
+def groups() -> list[str]:
+    """The config groups."""
+    return sorted(p.name for p in conf_dir().iterdir() if p.is_dir())
+
+
+def options(group: str) -> list[str]:
+    """The options of a group: the registry of datasets, models, solvers, ..."""
+    return sorted(p.stem for p in (conf_dir() / group).glob("*.yaml"))
+
+
+# --- the command line -------------------------------------------------------------------------------------
+
+
+def normalise_argv(argv: Iterable[str]) -> list[str]:
+    """Arguments as Hydra 1.3 needs them; applying it twice changes nothing more.
+
+    1. Flags first: Hydra's parser stops collecting overrides at the first flag (hydra issue 3053), so
+       ``dataset=sun -m model.lam=1`` would be refused.
+    2. Number-like options quoted: ``split=645_72`` is the integer 64572 in Hydra's grammar (hydra issue 1163).
+    """
+    flags, overrides, rest = [], [], list(argv)
+    while rest:
+        token = rest.pop(0)
+        if token == "--":
+            overrides += [quote_options(t) for t in rest]
+            break
+        if token.startswith("-"):
+            flags.append(token)
+            takes_value = token in _VALUE_FLAGS and rest and not rest[0].startswith("-")
+            # "--info" alone is complete, so an override after it is not its value.
+            if takes_value and not (token in _OPTIONAL_VALUE_FLAGS and "=" in rest[0]):
+                flags.append(rest.pop(0))
+        else:
+            overrides.append(quote_options(token))
+    return flags + overrides
+
+
+def quote_options(override: str) -> str:
+    """``split=645_72,707_10`` -> ``split='645_72','707_10'`` for config groups; other overrides as they are.
+
+    ``choice(...)`` and ``glob(...)`` over a group are written out, because Hydra drops the quotes when it passes a
+    sweep's jobs on.
+    """
+    match = _OVERRIDE.match(override)
+    if not match or match["group"] not in groups():
+        return override
+    value = match["value"].strip()
+    sweep = _SWEEP.match(value)
+    if sweep:
+        patterns = [v.strip().strip("'\"") for v in sweep["arguments"].split(",")]
+        if sweep["function"] == "glob":
+            patterns = [o for o in options(match["group"]) if any(fnmatch.fnmatch(o, p) for p in patterns)]
+            if not patterns:
+                raise UserError(f"{override} matches nothing; {match['group']} has: {', '.join(options(match['group']))}.")
+        value = ",".join(patterns)
+    if value.startswith(("'", '"', "[", "{")) or "(" in value:
+        return override
+    quoted = [f"'{v.strip()}'" if _NUMBER.match(v.strip()) else v for v in value.split(",")]
+    return f"{match['key']}={','.join(quoted)}"
+
+
+def compose(overrides: Iterable[str] = ()) -> DictConfig:
+    """The configuration for ``overrides`` as the command line would compose it; for notebooks and tests.
+
+    Raises
+    ------
+    UserError
+        For what the command line refuses, with the same sentence.
+    """
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
+
+    arguments = normalise_argv(overrides)
+    if GlobalHydra.instance().is_initialized():
+        return _compose(arguments)
+    with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="zsl"):
+        return _compose(arguments)
+
+
+def _compose(arguments: list[str]) -> DictConfig:
+    import hydra
+    from hydra.errors import HydraException
+
+    try:
+        return hydra.compose("config", arguments)
+    except HydraException as error:
+        raise UserError(explain(error, arguments)) from error
+
+
+# --- Hydra's errors in one sentence -------------------------------------------------------------------------
+
+
+def explain(error: Exception, overrides: list[str]) -> str:
+    """What is wrong with the overrides: the key or option, and the valid ones."""
+    from hydra.errors import MissingConfigException, OverrideParseException
+
+    text = " ".join(str(error).split())
+    if isinstance(error, OverrideParseException):
+        example = f"'{error.override}'" if not error.override.startswith("'") else error.override
+        return f"cannot read the override {error.override!r}; write KEY=VALUE, and quote special characters: {example}."
+    if isinstance(error, MissingConfigException) and error.options is not None and error.missing_cfg_file:
+        group, _, option = error.missing_cfg_file.rpartition("/")
+        has = ", ".join(o for o in error.options if not o.startswith("_"))
+        more = " Set feature.name=NAME for a stored feature of another name." if group == "feature" else ""
+        return f"{group}={option} does not exist{_did_you_mean(option, error.options)}; {group} has: {has}.{more}"
+    cause = error.__cause__
+    full_key = getattr(cause, "full_key", None)
+    if full_key and ("not in struct" in str(cause) or "Could not override" in text):
+        return _unknown_key(str(full_key), overrides)
+    group = re.match(r"Could not override '([^']+)'\.? ?(No match in the defaults list)?", text)
+    if group:
+        return _unknown_key(group[1], overrides)
+    if cause is not None and type(cause).__module__.startswith("omegaconf"):
+        text = " ".join(str(cause).split())
+    return text.removesuffix(".") + "."
+
+
+def _unknown_key(key: str, overrides: list[str]) -> str:
+    parent, _, leaf = key.rpartition(".")
+    valid = _keys_under(parent, [o for o in overrides if not re.match(rf"\+*{re.escape(key)}(\.|=|@)", o)])
+    where = f"{parent} has" if parent else "there are"
+    if not valid:
+        return f"{key} does not exist; `--cfg job` shows what does."
+    return f"{key} does not exist{_did_you_mean(leaf, valid)}; {where}: {', '.join(valid)}."
+
+
+def _keys_under(parent: str, overrides: list[str]) -> list[str]:
+    """The keys that may follow ``parent`` under the remaining overrides; none if those do not compose either."""
+    from omegaconf import DictConfig, OmegaConf
+
+    try:
+        config = compose([o for o in overrides if "=" in o and not re.match(r"\+*hydra[./]", o) and "," not in o])
+    except UserError:
+        return []
+    node = OmegaConf.select(config, parent) if parent else config
+    return sorted(str(k) for k in node if k not in _DESCRIPTIVE) if isinstance(node, DictConfig) else []
+
+
+def _did_you_mean(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+# --- building --------------------------------------------------------------------------------------------
+
+
+def build(
+    node: Mapping[str, Any],
+    group: str,
+    *,
+    skip: Iterable[str] = (),
+    allow_targets: Iterable[str] = (),
+    **given: Any,
+) -> Any:
+    """Call what ``_target_`` names with the other keys; with ``_partial_: true``, bind them for a later call.
+
+    Keys that only describe the file (``datasets``, and ``name`` where the target has no such parameter) are left out,
+    nested nodes with a ``_target_`` are built first.
+
+    Parameters
+    ----------
+    node : mapping
+        A plain dictionary (resolved) of the configuration.
+    group : str
+        Its place, for messages: ``model`` gives ``model.lam=...``.
+    skip : keys to leave out.
+    allow_targets : packages outside ``zsl`` that targets may name.
+    given : arguments that come from the program.
+
+    Raises
+    ------
+    UserError
+        For a target outside the permitted packages or that cannot be imported, unknown or missing keys, and values
+        of a wrong type or out of range.
+    """
+    from zsl.checks import check_arguments
+
+    target = _locate(node.get("_target_"), group, tuple(allow_targets))
+    parameters = inspect.signature(target).parameters
+    values = {k: v for k, v in node.items() if k not in _DESCRIPTIVE and k not in set(skip)}
+    if "name" in values and "name" not in parameters:
+        del values["name"]
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for key in values:
+        if key not in parameters and not open_ended:
+            valid = [k for k, p in parameters.items() if k not in given and p.kind is not p.POSITIONAL_ONLY]
+            raise UserError(f"{group}.{key} is not known to {node['_target_']}; it takes: {', '.join(valid)}.")
+    for key, value in values.items():
+        if isinstance(value, Mapping) and "_target_" in value:
+            # ${solver} inside a model is still set as solver.KEY by the user.
+            values[key] = build(value, key if key in groups() else f"{group}.{key}", allow_targets=allow_targets)
+        elif value == "???":
+            raise UserError(f"{group}.{key} has no value yet; give one: {group}.{key}=...")
+    check_arguments(target, values, prefix=f"{group}.")
+    if node.get("_partial_"):
+        return partial(target, **values, **given)
+    missing = [
+        k for k, p in parameters.items()
+        if p.default is p.empty and k not in values and k not in given and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]  # fmt: skip
+    if missing:
+        raise UserError(f"{group}.{missing[0]} is needed by {node['_target_']}; set {group}.{missing[0]}=...")
+    return target(**values, **given)
+
+
+def _locate(path: Any, group: str, allow_targets: tuple[str, ...]) -> Any:
+    if not isinstance(path, str) or "." not in path:
+        raise UserError(f"{group}._target_={path!r} names nothing; write package.module.Name.")
+    module, _, name = path.rpartition(".")
+    package = path.split(".")[0]
+    if package not in {"zsl", *allow_targets}:
+        raise UserError(
+            f"{group}._target_={path} is outside zsl and is not run; if you trust it, add allow_targets=[{package}]."
+        )
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"{group}._target_={path} cannot be imported: {error}.") from None

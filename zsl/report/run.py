@@ -1,0 +1,95 @@
+"""The files of a run folder, and the table that ends a run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from zsl.experiment import Result
+
+RESULTS, CONFIG, PER_CLASS, DICTIONARIES = "results.json", "config.yaml", "per_class.csv", "dictionaries.npz"
+
+
+def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
+    """Write ``results.json``, ``config.yaml`` (resolved), ``per_class.csv`` and ``dictionaries.npz`` to ``folder``.
+
+    Each file appears whole or not at all: a run killed half-way leaves no half-written record.
+    """
+    from omegaconf import OmegaConf
+
+    folder.mkdir(parents=True, exist_ok=True)
+    record = asdict(result)
+    del record["arrays"]
+    _replace(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+    with (folder / (PER_CLASS + ".part")).open("w", newline="", encoding="utf-8") as f:
+        rows = csv.DictWriter(f, list(result.per_class[0]))
+        rows.writeheader()
+        rows.writerows(result.per_class)
+    (folder / (PER_CLASS + ".part")).replace(folder / PER_CLASS)
+    if result.arrays:
+        with (folder / (DICTIONARIES + ".part")).open("wb") as f:
+            np.savez(f, **result.arrays)  # type: ignore[arg-type]
+        (folder / (DICTIONARIES + ".part")).replace(folder / DICTIONARIES)
+    # Last, because its presence says that the run is complete.
+    _replace(folder / RESULTS, json.dumps(_json(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def show(result: Result, folder: Path, link: str | None) -> None:
+    """Print the stages' metrics as a table, and where everything is."""
+    from rich.console import Console
+    from rich.table import Table
+
+    key = result.key
+    stages = list(dict.fromkeys(name.split("/")[0] for name in result.metrics if "/" in name))
+    columns = list(dict.fromkeys(name.split("/")[1] for name in result.metrics if "/" in name))
+    n = len(result.per_class)
+    images = sum(row["images"] for row in result.per_class)
+    heading = f"{key['dataset']['name']} / {key['feature']['name']} / {key['split']['name']} / seed {key['seed']}"
+    table = Table("stage")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for stage in stages:
+        values = [result.metrics.get(f"{stage}/{column}", math.nan) for column in columns]
+        table.add_row(stage, *(f"{v:.3f}" for v in values))
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=140)  # a pipe or a log file has no width of its own
+    console.print(f"[bold]{heading}[/bold]: {n} unseen classes, {images} test images, chance {1 / n:.3f}", highlight=False)
+    console.print(table)
+    if key["dataset"].get("shuffle_attributes") is not None:
+        console.print("[bold]Control:[/bold] the attribute table is shuffled over classes.")
+    console.print(f"uses     {'; '.join(key['information_used'])}", soft_wrap=True, highlight=False)
+    console.print(
+        f"time     fit {result.metrics['time_fit_s']:.2f} s, inference {result.metrics['time_infer_s']:.2f} s", highlight=False
+    )
+    console.print(f"folder   {folder}", soft_wrap=True, highlight=False)
+    if link:
+        console.print(f"tracking {link}", soft_wrap=True, highlight=False)
+
+
+def _replace(path: Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def _json(value: Any) -> Any:
+    """NumPy scalars and paths as JSON has them; a number that is not finite is null, since JSON has no other word."""
+    if isinstance(value, Mapping):
+        return {str(k): _json(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
