@@ -25,7 +25,15 @@ _WHERE = {
 }
 _MODULES = ("data", "evaluation", "inference", "models", "sparse")
 
-__all__ = ["CoupledDictionaries", "UserError", "ZeroShotData", "__version__", "compose", "load_dataset", "run"]
+__all__ = [
+    "CoupledDictionaries",
+    "UserError",
+    "ZeroShotData",
+    "__version__",
+    "compose",
+    "load_dataset",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:

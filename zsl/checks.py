@@ -29,8 +29,8 @@ Seed = Annotated[int, at.Ge(0)]
 
 @lru_cache(maxsize=512)
 def _hints(target: Any) -> dict[str, Any]:
-    function = target.__init__ if isinstance(target, type) and not dataclasses.is_dataclass(target) else target
-    return typing.get_type_hints(function, include_extras=True)
+    is_plain_class = isinstance(target, type) and not dataclasses.is_dataclass(target)
+    return typing.get_type_hints(getattr(target, "__init__") if is_plain_class else target, include_extras=True)  # noqa: B009
 
 
 def check_arguments(target: Callable[..., Any], values: Mapping[str, Any], prefix: str = "") -> None:

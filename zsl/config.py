@@ -36,7 +36,9 @@ def conf_dir() -> Path:
     for folder in (here / "conf", here.parent / "conf"):
         if (folder / "config.yaml").is_file():
             return folder
-    raise FileNotFoundError(f"zsl's config folder is in neither {here / 'conf'} nor {here.parent / 'conf'}; reinstall zsl.")
+    raise FileNotFoundError(
+        f"zsl's config folder is in neither {here / 'conf'} nor {here.parent / 'conf'}; reinstall zsl."
+    )
 
 
 def groups() -> list[str]:
@@ -92,7 +94,9 @@ def quote_options(override: str) -> str:
         if sweep["function"] == "glob":
             patterns = [o for o in options(match["group"]) if any(fnmatch.fnmatch(o, p) for p in patterns)]
             if not patterns:
-                raise UserError(f"{override} matches nothing; {match['group']} has: {', '.join(options(match['group']))}.")
+                raise UserError(
+                    f"{override} matches nothing; {match['group']} has: {', '.join(options(match['group']))}."
+                )
         value = ",".join(patterns)
     if value.startswith(("'", '"', "[", "{")) or "(" in value:
         return override
@@ -148,9 +152,9 @@ def explain(error: Exception, overrides: list[str]) -> str:
     full_key = getattr(cause, "full_key", None)
     if full_key and ("not in struct" in str(cause) or "Could not override" in text):
         return _unknown_key(str(full_key), overrides)
-    group = re.match(r"Could not override '([^']+)'\.? ?(No match in the defaults list)?", text)
-    if group:
-        return _unknown_key(group[1], overrides)
+    refused = re.match(r"Could not override '([^']+)'", text)
+    if refused:
+        return _unknown_key(refused[1], overrides)
     if cause is not None and type(cause).__module__.startswith("omegaconf"):
         text = " ".join(str(cause).split())
     return text.removesuffix(".") + "."
@@ -235,10 +239,9 @@ def build(
     check_arguments(target, values, prefix=f"{group}.")
     if node.get("_partial_"):
         return partial(target, **values, **given)
-    missing = [
-        k for k, p in parameters.items()
-        if p.default is p.empty and k not in values and k not in given and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    ]  # fmt: skip
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    required = [k for k, p in parameters.items() if p.default is p.empty and p.kind in by_name]
+    missing = [k for k in required if k not in values and k not in given]
     if missing:
         raise UserError(f"{group}.{missing[0]} is needed by {node['_target_']}; set {group}.{missing[0]}=...")
     return target(**values, **given)

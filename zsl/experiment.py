@@ -98,9 +98,15 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
         key=result_key(plain, data, model, stages),
         metrics=metrics,
         per_class=per_class(stages, data),
-        curves={name: list(values) for name in ("objective_x", "objective_z") if (values := getattr(model, name + "_", None))},
+        curves={
+            name: list(values)
+            for name in ("objective_x", "objective_z")
+            if (values := getattr(model, name + "_", None))
+        },
         versions=versions(),
-        arrays={name.rstrip("_"): value for name in ("Dx_", "Dz_") if (value := getattr(model, name, None)) is not None},
+        arrays={
+            name.rstrip("_"): value for name in ("Dx_", "Dz_") if (value := getattr(model, name, None)) is not None
+        },
     )
     _warn_if_suspicious(metrics, data)
     if folder is not None:
@@ -132,12 +138,18 @@ def load_data(plain: Mapping[str, Any]) -> ZeroShotData:
     allow = plain.get("allow_targets", ())
     _check_split(split, dataset["name"])
     transform = build(feature, "feature", allow_targets=allow)
-    semantics = build({"_target_": feature["_target_"], **dataset["semantics"]}, "dataset.semantics", allow_targets=allow)
+    semantics = build(
+        {"_target_": feature["_target_"], **dataset["semantics"]}, "dataset.semantics", allow_targets=allow
+    )
     for node, group in ((dataset, "dataset"), (feature, "feature"), (split, "split")):
         if not isinstance(node.get("name"), str):
             raise UserError(f"{group}.name={node.get('name')!r} is not text; quote it: {group}.name=\"'...'\".")
     table = build(
-        dataset, "dataset", skip=("semantics", "shuffle_attributes"), allow_targets=allow, feature=feature["name"]
+        dataset,
+        "dataset",
+        skip=("semantics", "shuffle_attributes"),
+        allow_targets=allow,
+        feature=feature["name"],
     )
     data = ZeroShotData.from_table(table, build(split, "split", allow_targets=allow)(table))
     shuffle = dataset.get("shuffle_attributes")
@@ -148,7 +160,12 @@ def load_data(plain: Mapping[str, Any]) -> ZeroShotData:
 
 
 def load_dataset(
-    name: str, *, feature: str | None = None, split: str | None = None, overrides: tuple[str, ...] = (), **settings: Any
+    name: str,
+    *,
+    feature: str | None = None,
+    split: str | None = None,
+    overrides: tuple[str, ...] = (),
+    **settings: Any,
 ) -> ZeroShotData:
     """The data that the command line would use: ``load_dataset("xlsa17", root=..., feature="lite0_pca128")``.
 
@@ -196,12 +213,16 @@ def infer(plain: Mapping[str, Any], model: Model, X: Array, Z: Array) -> list[St
     stages = []
     for pair in dict.fromkeys(pairs):
         rule = rules.find("labels", pair[1], allow)
-        scores = rules.call(rule, {**given, "Z_hat": predicted[pair[0]].Z_hat, "attributes": predicted[pair[0]]}, settings)
+        scores = rules.call(
+            rule, {**given, "Z_hat": predicted[pair[0]].Z_hat, "attributes": predicted[pair[0]]}, settings
+        )
         used = trained_with + rules.information(rules.find("attributes", pair[0], allow)) + rules.information(rule)
         codes = predicted[pair[0]].codes
         # Aware codes have no certificate (NaN); the agnostic ones they start from do, and are a stage too.
         gap = 0.0 if codes is None or np.isnan(codes.gap).any() else float(codes.gap.max())
-        stages.append(Stage(_STAGE_NAMES.get(pair, "_".join(pair)), np.asarray(scores), tuple(dict.fromkeys(used)), gap))
+        stages.append(
+            Stage(_STAGE_NAMES.get(pair, "_".join(pair)), np.asarray(scores), tuple(dict.fromkeys(used)), gap)
+        )
     return stages
 
 
@@ -215,7 +236,7 @@ def summarise(stages: list[Stage], y: Array) -> dict[str, float]:
 
 
 def certificates(model: Model, stages: list[Stage]) -> dict[str, float]:
-    """What proves the fit: the largest gap of any code, seen or test, and the final objective; for models with codes."""
+    """What proves the fit: the largest gap of any code, seen or test, and the final objective, for models with codes"""
     if not getattr(model, "objective_x_", None):
         return {}
     gap = max([float(model.lasso_gap_max_), *(stage.gap for stage in stages)])  # type: ignore[attr-defined]
@@ -239,7 +260,11 @@ def per_class(stages: list[Stage], data: ZeroShotData) -> list[dict[str, Any]]:
 
 def result_key(plain: Mapping[str, Any], data: ZeroShotData, model: Model, stages: list[Stage]) -> dict[str, Any]:
     """What the result is a result of. Two results with the same key are repetitions of one experiment."""
-    information = ("images and attributes of seen classes", "attributes of unseen classes", *stages[-1].information)
+    information = (
+        "images and attributes of seen classes",
+        "attributes of unseen classes",
+        *stages[-1].information,
+    )
     return {
         "dataset": {
             "name": data.name,
@@ -296,8 +321,8 @@ def _check_inference(plain: Mapping[str, Any], model: Model) -> None:
         check_value(str, settings[kind], f"inference.{kind}")
     if (attributes == "own") != (labels == "own"):
         raise UserError(
-            f"inference.attributes={attributes} and inference.labels={labels} do not go together; own stands for a model's "
-            "native scores and is chosen for both (inference=own)."
+            f"inference.attributes={attributes} and inference.labels={labels} do not go together; own stands for "
+            "a model's native scores and is chosen for both (inference=own)."
         )
     if attributes == "own":
         return
@@ -305,10 +330,13 @@ def _check_inference(plain: Mapping[str, Any], model: Model) -> None:
         rules.check_settings(rules.find(kind, settings[kind], allow), settings)
     name = plain["model"].get("_target_", "").rpartition(".")[2]
     if not hasattr(model, "predict_attributes"):
-        raise UserError(f"inference.attributes={attributes} needs predicted attributes, and {name} has none; use inference=own.")
+        raise UserError(
+            f"inference.attributes={attributes} needs predicted attributes, and {name} has none; use inference=own."
+        )
     if "start" in rules.find("attributes", attributes, allow).__code__.co_varnames and not hasattr(model, "codes"):
         raise UserError(
-            f"inference.attributes={attributes} needs dictionaries, and {name} has none; use inference.attributes=agnostic."
+            f"inference.attributes={attributes} needs dictionaries, and {name} has none; "
+            "use inference.attributes=agnostic."
         )
 
 
@@ -321,7 +349,7 @@ def _check_tracking(settings: Mapping[str, Any]) -> None:
 
 
 def _warn_if_suspicious(metrics: Mapping[str, float], data: ZeroShotData) -> None:
-    """The two silent failures of zero-shot code: labels that do not match their table, and a metric that fell to zero."""
+    """The silent failure of zero-shot code: labels that do not match their table give less than chance."""
     chance = 1 / len(data.unseen)
     if metrics["acc_class"] < chance / 2 and len(data.X_unseen) >= 50:
         log.warning(

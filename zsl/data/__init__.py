@@ -1,2 +1,1 @@
 """Datasets, splits and pre-processing."""
-

@@ -220,7 +220,7 @@ def content_hash(*arrays: Array) -> str:
     for a in arrays:
         a = np.ascontiguousarray(a)
         digest.update(f"{a.dtype.str}{a.shape}".encode())
-        digest.update(memoryview(a).cast("B") if a.size else b"")
+        digest.update(a.reshape(-1).view(np.uint8).data if a.size else b"")
     return digest.hexdigest()[:16]
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from zsl.data.dataset import ImageTable
 from zsl.errors import UserError
 
-# The bars of a seven-segment display, then strokes: number of closed loops, where they lie, straight and curved strokes,
-# left-right symmetry, free ends of the pen line. 0.5: about half of the people draw it so, or partly.
+# The bars of a seven-segment display, then strokes: number of closed loops, where they lie, straight and curved
+# strokes, left-right symmetry, free ends of the pen line. 0.5: about half of the people draw it so, or partly.
 ATTRIBUTES = (
     "top bar", "upper left bar", "upper right bar", "middle bar", "lower left bar", "lower right bar", "bottom bar",
-    "closed loops", "loop above", "loop below", "one large loop", "straight vertical", "diagonal stroke", "round stroke",
-    "left-right symmetric", "free ends",
+    "closed loops", "loop above", "loop below", "one large loop", "straight vertical", "diagonal stroke",
+    "round stroke", "left-right symmetric", "free ends",
 )  # fmt: skip
 TABLE = {
     "zero":  [1, 1, 1, 0, 1, 1, 1,  1.0, 0, 0, 1,  0.0, 0.0, 1.0, 1, 0.0],

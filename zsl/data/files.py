@@ -32,7 +32,9 @@ def read_mat(path: Path, keys: list[str] | None = None) -> dict[str, Array]:
         raw = loadmat(path, variable_names=keys)
     except Exception as error:
         # scipy raises whatever its parser stumbles over: ValueError, TypeError, MatReadError, zlib.error, ...
-        raise UserError(f"{path} is not a readable MATLAB file: {_what_it_is(start, error)}; download it again.") from None
+        raise UserError(
+            f"{path} is not a readable MATLAB file: {_what_it_is(start, error)}; download it again."
+        ) from None
     return {k: _plain(v) for k, v in raw.items() if not k.startswith("__")}
 
 
@@ -43,7 +45,9 @@ def read_npz(path: Path, keys: list[str] | None = None) -> dict[str, Array]:
         with np.load(path, allow_pickle=False) as archive:
             return {k: archive[k] for k in archive.files if keys is None or k in keys}
     except Exception as error:
-        raise UserError(f"{path} is not a readable .npz file: {_what_it_is(start, error)}; save or download it again.") from None
+        raise UserError(
+            f"{path} is not a readable .npz file: {_what_it_is(start, error)}; save or download it again."
+        ) from None
 
 
 def need(arrays: dict[str, Array], key: str, path: Path) -> Array:
@@ -98,7 +102,11 @@ def _read_hdf5(path: Path, keys: list[str] | None) -> dict[str, Array]:
         with h5py.File(path, "r") as f:
             out = {}
             for name, item in f.items():
-                if name.startswith("#") or not isinstance(item, h5py.Dataset) or (keys is not None and name not in keys):
+                if (
+                    name.startswith("#")
+                    or not isinstance(item, h5py.Dataset)
+                    or (keys is not None and name not in keys)
+                ):
                     continue
                 if h5py.check_ref_dtype(item.dtype):
                     out[name] = np.array([text(f[ref]) for ref in item[()].ravel()])
@@ -106,4 +114,6 @@ def _read_hdf5(path: Path, keys: list[str] | None) -> dict[str, Array]:
                     out[name] = item[()].T
             return out
     except Exception as error:
-        raise UserError(f"{path} is not a readable MATLAB v7.3 file: {_what_it_is(b'.', error)}; download it again.") from None
+        raise UserError(
+            f"{path} is not a readable MATLAB v7.3 file: {_what_it_is(b'.', error)}; download it again."
+        ) from None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,12 @@ from zsl.errors import UserError
 
 
 def stored(
-    table: ImageTable, *, name: str, source: str | None = None, n_seen: Count | None = None, n_unseen: Count | None = None
+    table: ImageTable,
+    *,
+    name: str,
+    source: str | None = None,
+    n_seen: Count | None = None,
+    n_unseen: Count | None = None,
 ) -> Split:
     """A split that comes with the data: ``source`` (default: ``name``), checked to have the class counts given."""
     source = source or name
@@ -34,7 +41,12 @@ def stored(
                 "check that the folder holds the right dataset."
             )
     return Split(
-        name, split.trainval, split.test_seen, split.test_unseen, split.unseen, {**split.origin, "source": source}
+        name,
+        split.trainval,
+        split.test_seen,
+        split.test_unseen,
+        split.unseen,
+        {**split.origin, "source": source},
     )
 
 
@@ -55,7 +67,12 @@ def random(table: ImageTable, *, name: str = "random", n_unseen: Count | None = 
 
 
 def combination(
-    table: ImageTable, *, index: Seed, name: str = "combination", n_unseen: Count | None = None, seed: Seed = 0
+    table: ImageTable,
+    *,
+    index: Seed,
+    name: str = "combination",
+    n_unseen: Count | None = None,
+    seed: Seed = 0,
 ) -> Split:
     """The ``index``-th of all choices of ``n_unseen`` classes, in lexicographic order: every split in one sweep."""
     n_classes, n_unseen = len(table.class_names), n_unseen or table.n_unseen or 1
@@ -80,12 +97,14 @@ def from_file(table: ImageTable, *, path: str | None, name: str = "file", seed: 
         raise UserError(f"{path}: a class is named more than once; name each unseen class once.")
     unseen = np.sort(table.class_ids(names, str(path)))
     if not 0 < len(unseen) < len(table.class_names):
-        raise UserError(f"{path} names {len(unseen)} of {len(table.class_names)} classes; some must be seen, some unseen.")
+        raise UserError(
+            f"{path} names {len(unseen)} of {len(table.class_names)} classes; some must be seen, some unseen."
+        )
     return hold_out(table, unseen, np.random.default_rng(seed), name, {"path": str(path), "seed": seed})
 
 
-def hold_out(table: ImageTable, unseen: Array, rng: np.random.Generator, name: str, origin: dict[str, object]) -> Split:
-    """Every image of an unseen class is a test image; of each seen class the last fifth of its images, permuted by ``rng``.
+def hold_out(table: ImageTable, unseen: Array, rng: np.random.Generator, name: str, origin: Mapping[str, Any]) -> Split:
+    """Test images: all of an unseen class; of each seen class the last fifth of its images, permuted by ``rng``.
 
     The fifth is rounded down, so a class of fewer than five images trains with all of them. Classes are visited
     in ascending order; a class without images is left out.

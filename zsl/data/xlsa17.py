@@ -55,10 +55,15 @@ def load(root: str, *, feature: str = "resnet101", name: str = "xlsa17") -> Imag
     class_names, attributes = _class_table(stored, labels, table)
     if labels.max() >= len(class_names):
         bad = int(labels.argmax())
-        raise UserError(f"{path}: image {bad + 1} has label {labels.max() + 1}, but {table} has {len(class_names)} classes.")
+        raise UserError(
+            f"{path}: image {bad + 1} has label {labels.max() + 1}, but {table} has {len(class_names)} classes."
+        )
 
     splits = {"proposed": _split(stored, "proposed", labels, table)}
-    standard = [folder / "att_splits_ss.mat", folder.parent / "standard_split" / folder.name / "att_splits.mat"]
+    standard = [
+        folder / "att_splits_ss.mat",
+        folder.parent / "standard_split" / folder.name / "att_splits.mat",
+    ]
     for candidate in standard:
         if candidate.is_file():
             other = read_mat(candidate)
@@ -89,7 +94,9 @@ def _feature_file(folder: Path, feature: str, name: str) -> Path:
         if (folder / f"{stem}{suffix}").is_file():
             return folder / f"{stem}{suffix}"
     there = sorted(
-        p.stem for p in folder.iterdir() if p.suffix in {".mat", ".npz"} and not p.name.startswith(("att_splits", "binaryAtt"))
+        p.stem
+        for p in folder.iterdir()
+        if p.suffix in {".mat", ".npz"} and not p.name.startswith(("att_splits", "binaryAtt"))
     )
     remedy = f"the folder has: {', '.join(there)} (choose with feature.name=NAME)" if there else HOW_TO_GET
     raise UserError(f"dataset={name}, feature={feature}: {folder / stem}.mat (or .npz) is missing; {remedy}.")
@@ -99,13 +106,16 @@ def _features(features: Array, labels: Array, path: Path) -> tuple[Array, Array]
     """Images as rows whatever the orientation, labels 0-based."""
     labels = labels.ravel()
     if not np.issubdtype(labels.dtype, np.number) or np.any(labels != np.floor(labels)):
-        raise UserError(f"{path}: labels hold {labels.dtype} values that are not whole numbers; class numbers are needed.")
+        raise UserError(
+            f"{path}: labels hold {labels.dtype} values that are not whole numbers; class numbers are needed."
+        )
     labels = labels.astype(np.int64)
     if features.ndim != 2 or len(labels) not in features.shape:
         raise UserError(
-            f"{path}: features have shape {features.shape} and there are {len(labels)} labels; one side must be as long as the labels."
+            f"{path}: features have shape {features.shape} and there are {len(labels)} labels; "
+            "one side must be as long as the labels."
         )
-    # .mat files are published features x images, .npz files are written images x features: decides a square matrix only.
+    # Published .mat files are features x images, .npz files images x features: this decides a square matrix only.
     as_published = features.shape[0] if path.suffix == ".npz" else features.shape[1]
     images_first = as_published == len(labels) if path.suffix == ".npz" else as_published != len(labels)
     rows = features if images_first else features.T
@@ -113,7 +123,9 @@ def _features(features: Array, labels: Array, path: Path) -> tuple[Array, Array]
         raise UserError(f"{path}: the smallest label is {labels.min()}; labels count classes from 1 (or 0).")
     if not np.isfinite(rows).all():
         image, column = np.argwhere(~np.isfinite(rows))[0]
-        raise UserError(f"{path}: feature {column + 1} of image {image + 1} is {rows[image, column]}; repair or drop the image.")
+        raise UserError(
+            f"{path}: feature {column + 1} of image {image + 1} is {rows[image, column]}; repair or drop the image."
+        )
     dtype = np.float64 if rows.dtype == np.float64 else np.float32
     return np.ascontiguousarray(rows, dtype=dtype), labels - labels.min()
 
@@ -124,7 +136,9 @@ def _class_table(stored: dict[str, Array], labels: Array, path: Path) -> tuple[t
     names = tuple(str(c).strip() for c in stored["allclasses_names"].ravel()) if "allclasses_names" in stored else None
     n_classes = len(names) if names else int(labels.max()) + 1
     if att.ndim != 2 or n_classes not in att.shape:
-        raise UserError(f"{path}: att has shape {att.shape}, but there are {n_classes} classes; one side must be the classes.")
+        raise UserError(
+            f"{path}: att has shape {att.shape}, but there are {n_classes} classes; one side must be the classes."
+        )
     attributes = np.ascontiguousarray(att.T if att.shape[1] == n_classes else att, dtype=np.float64)
     if not np.isfinite(attributes).all():
         c, a = np.argwhere(~np.isfinite(attributes))[0]

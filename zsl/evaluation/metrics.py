@@ -22,7 +22,9 @@ def hit_probability(scores: Array, y: Array, k: int) -> Array:
         True classes 0..M-1.
     """
     if np.isnan(scores).any():
-        raise UserError(f"{np.isnan(scores).any(axis=1).sum()} of {len(scores)} images have NaN scores; no accuracy is defined.")
+        raise UserError(
+            f"{np.isnan(scores).any(axis=1).sum()} of {len(scores)} images have NaN scores; no accuracy is defined."
+        )
     own = scores[np.arange(len(y)), y][:, None]
     above, tied = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
     return np.clip((k - above) / tied, 0.0, 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,12 +17,14 @@ from zsl.sparse.lasso import Codes, scale, soft_threshold
 _MAX_HALVINGS = 40
 
 
+@runtime_checkable
 class PredictsAttributes(Protocol):
     """What :func:`agnostic` needs of a model."""
 
     def predict_attributes(self, X: Array) -> Array: ...
 
 
+@runtime_checkable
 class HasDictionaries(Protocol):
     """What :func:`aware` needs of a model."""
 
@@ -42,17 +44,17 @@ class Attributes:
     codes: Codes | None = None
     """Their codes, where the model has dictionaries."""
     report: dict[str, Any] = field(default_factory=dict)
-    """Per-image quantities by name: ``objective_before``, ``objective_after``, ``entropy_before``, ``entropy_after``."""
+    """Per-image quantities by name: ``objective_before``, ``..._after``, ``entropy_before``, ``..._after``."""
 
 
 def agnostic(model: PredictsAttributes | HasDictionaries, X: Array) -> Attributes:
     """Attributes of X (L, p) from the features alone: ``a Dz`` with the code of Eq. (5), or what the model predicts."""
     if not hasattr(model, "predict_attributes"):
         raise UserError(
-            f"inference.attributes=agnostic needs a model that predicts attributes, and {type(model).__name__} does not; "
-            "use inference=own, its native scores."
+            f"inference.attributes=agnostic needs a model that predicts attributes, and {type(model).__name__} "
+            "does not; use inference=own, its native scores."
         )
-    if hasattr(model, "Dz_"):
+    if isinstance(model, HasDictionaries):
         codes = model.codes(X)
         return Attributes(codes.A @ model.Dz_, codes)
     return Attributes(model.predict_attributes(X))
@@ -91,7 +93,7 @@ def aware(
     aware_tol, aware_max_iter
         A row stops once a step lowers its objective by at most ``aware_tol * |x|^2 / p``.
     """
-    if not (hasattr(model, "Dx_") and hasattr(model, "Dz_")):
+    if not isinstance(model, HasDictionaries):
         raise UserError(
             f"inference.attributes=aware needs dictionaries, and {type(model).__name__} has none; "
             "use inference.attributes=agnostic, or model=coupled."
@@ -102,7 +104,16 @@ def aware(
     if gamma is None:
         gamma = gamma_relative * float(scale(X).mean())
     A, report = aware_codes(
-        X, model.Dx_, model.Dz_, Z_unseen, start.codes.A, model.lam_, gamma, rho, tol=aware_tol, max_iter=aware_max_iter
+        X,
+        model.Dx_,
+        model.Dz_,
+        Z_unseen,
+        start.codes.A,
+        model.lam_,
+        gamma,
+        rho,
+        tol=aware_tol,
+        max_iter=aware_max_iter,
     )
     # The certificate of Eq. (5) says nothing about Eq. (7), which has none: NaN, not a number that looks like one.
     codes = Codes(A, np.full(len(X), np.nan), int(report["n_iter"].max(initial=0)))
@@ -119,7 +130,17 @@ def aware_objective(
 
 
 def aware_codes(
-    X: Array, Dx: Array, Dz: Array, Z_unseen: Array, A: Array, lam: float, gamma: float, rho: float, *, tol: float, max_iter: int
+    X: Array,
+    Dx: Array,
+    Dz: Array,
+    Z_unseen: Array,
+    A: Array,
+    lam: float,
+    gamma: float,
+    rho: float,
+    *,
+    tol: float,
+    max_iter: int,
 ) -> tuple[Array, dict[str, Array]]:
     """Descend Eq. (7) from codes ``A`` (L, r) by proximal gradient steps, backtracking row by row.
 
@@ -171,7 +192,11 @@ def aware_codes(
             z = soft_threshold(a[trying] - t * dg[trying], t * lam / r)
             gz, dgz = smooth(z, todo[trying])
             move = z - a[trying]
-            model = g[trying] + np.einsum("ij,ij->i", dg[trying], move) + np.einsum("ij,ij->i", move, move) / (2 * step[trying])
+            model = (
+                g[trying]
+                + np.einsum("ij,ij->i", dg[trying], move)
+                + np.einsum("ij,ij->i", move, move) / (2 * step[trying])
+            )
             ok = (gz <= model) & (gz + l1(z) <= g[trying] + l1(a[trying]))
             good = trying[ok]
             new[good], g_new[good], dg_new[good] = z[ok], gz[ok], dgz[ok]

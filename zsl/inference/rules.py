@@ -46,7 +46,9 @@ def find(kind: str, name: str, allow_targets: tuple[str, ...] = ()) -> Callable[
     known = inference.ATTRIBUTE_RULES if kind == "attributes" else inference.LABEL_RULES
     if "." not in name:
         if name not in known:
-            raise UserError(f"inference.{kind}={name} does not exist; it may be: {', '.join(known)}, or module.function.")
+            raise UserError(
+                f"inference.{kind}={name} does not exist; it may be: {', '.join(known)}, or module.function."
+            )
         return getattr(inference, name)
     module, _, attribute = name.rpartition(".")
     if module.split(".")[0] not in {"zsl", *allow_targets}:
@@ -66,8 +68,8 @@ def call(rule: Callable[..., Any], given: Mapping[str, Any], settings: Mapping[s
     missing = [k for k, v in parameters.items() if v.default is v.empty and k not in chosen]
     if missing:
         raise UserError(
-            f"inference rule {rule.__name__} asks for {missing[0]!r}, which is neither a setting under inference nor one of: "
-            f"{', '.join(given)}."
+            f"inference rule {rule.__name__} asks for {missing[0]!r}, which is neither a setting under inference "
+            f"nor one of: {', '.join(given)}."
         )
     return rule(**chosen)
 

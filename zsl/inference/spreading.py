@@ -66,7 +66,11 @@ def spread(
     component = connected_components(W, directed=False)[1]
     stranded = ~np.isin(component[M:], component[:M])
     if stranded.any():
-        log.info("%d of %d test images are connected to no class and take the nearest one", stranded.sum(), len(Z_hat))
+        log.info(
+            "%d of %d test images are connected to no class and take the nearest one",
+            stranded.sum(),
+            len(Z_hat),
+        )
         F[stranded] = nearest(Z_hat[stranded], Z_unseen)
     return F
 

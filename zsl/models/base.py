@@ -35,7 +35,9 @@ def check_training(X: Array, y: Array, Z: Array, Z_unseen: Array) -> tuple[Array
     Z_unseen = as_matrix(Z_unseen, "Z_unseen", n_columns=Z.shape[1]).astype(X.dtype, copy=False)
     y = np.asarray(y)
     if y.shape != (len(X),) or not np.issubdtype(y.dtype, np.integer):
-        raise UserError(f"y has shape {y.shape} and type {y.dtype}; one integer for each of the {len(X)} rows of X is needed.")
+        raise UserError(
+            f"y has shape {y.shape} and type {y.dtype}; one integer for each of the {len(X)} rows of X is needed."
+        )
     if y.min() != 0 or len(np.unique(y)) != y.max() + 1:
         raise UserError("y must number the seen classes 0..C-1, each with at least one image.")
     return X, y, Z, Z_unseen

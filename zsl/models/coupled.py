@@ -9,7 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, check_fields
+from zsl.checks import Array, Count, Positive, Seed, as_matrix, check_fields
+from zsl.errors import UserError
 from zsl.inference.labels import nearest
 from zsl.models.base import check_training, need_fitted
 from zsl.sparse import Codes, Encoder, lambda_max, objective, sparse_encode
@@ -96,8 +97,9 @@ class CoupledDictionaries:
     solver: Encoder | None = None
     seed: Seed = 0
 
-    Dx_: Array | None = field(default=None, init=False, repr=False)
-    Dz_: Array | None = field(default=None, init=False, repr=False)
+    Dx_: Array = field(init=False, repr=False)
+    Dz_: Array = field(init=False, repr=False)
+    A_: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -117,11 +119,13 @@ class CoupledDictionaries:
         """
         X, _, Z, Z_unseen = check_training(X, y, Z, Z_unseen)
         rng = np.random.default_rng(self.seed)
-        r = self.n_atoms or default_n_atoms(*X.shape, Z.shape[1])
+        r = self.n_atoms or default_n_atoms(len(X), X.shape[1], Z.shape[1])
         Dx = initial_atoms(X, r, self.init, rng)
         self.lam_ = self.lam if self.lam is not None else self.lam_relative * float(lambda_max(X, Dx).mean())
         if self.lam_ <= 0:
-            raise UserError("every training image is zero after pre-processing, so lam_relative gives lambda = 0; set lam.")
+            raise UserError(
+                "every training image is zero after pre-processing, so lam_relative gives lambda = 0; set lam."
+            )
         self.Z_unseen_ = Z_unseen
         self._learn_visual(X, Dx, rng)
         self._learn_semantic(Z, Z_unseen)
@@ -130,7 +134,6 @@ class CoupledDictionaries:
     def codes(self, X: Array) -> Codes:
         """Sparse codes of images X (L, p) under the visual dictionary, Eq. (5) (``eq:attrAgn``)."""
         need_fitted(self, "Dz_")
-        assert self.Dx_ is not None
         X = as_matrix(X, "X", n_columns=self.Dx_.shape[1])
         return self._encode(X, self.Dx_)
 
@@ -153,7 +156,7 @@ class CoupledDictionaries:
         n, p = X.shape
         beta = self.beta if self.atoms == "ridge" else 0.0
         self.objective_x_, self.gap_x_, self.redrawn_ = [], [], []
-        A = None
+        A = np.zeros((n, len(Dx)), X.dtype)
         for iteration in range(self.n_iter + 1):
             A, gap, _ = self._encode(X, Dx, A)
             self.objective_x_.append(float(objective(X, Dx, A, self.lam_).mean()) + beta / p * float(np.vdot(Dx, Dx)))
@@ -180,11 +183,12 @@ class CoupledDictionaries:
 
     def _learn_semantic(self, Z: Array, Z_unseen: Array) -> None:
         """Eq. (4) with A held fixed: Dz from A alone, then Dz and the unseen classes' codes B in turn."""
-        A, (n, q) = self.A_, Z.shape
+        A, n, q = self.A_, len(Z), Z.shape[1]
         weight = {"eq2": 1 / len(Z_unseen), "eq4": 1 / n, "none": 0.0}[self.unseen_weight]
         AtA, AtZ = A.T @ A / n, A.T @ Z / n
-        Dz = self._semantic_atoms(AtA, AtZ, np.zeros((A.shape[1], q), Z.dtype))
-        B = np.zeros((len(Z_unseen) if weight else 0, A.shape[1]), Z.dtype)
+        r = A.shape[1]
+        Dz = self._semantic_atoms(AtA, AtZ, np.zeros((r, q), Z.dtype))
+        B = np.zeros((len(Z_unseen) if weight else 0, r), Z.dtype)
         self.objective_z_, self.gap_z_, worst = [], [], 0.0
         for iteration in range(self.n_iter + 1 if weight else 1):
             if iteration:
@@ -202,7 +206,7 @@ class CoupledDictionaries:
         self.Dz_, self.B_, self.lasso_gap_max_ = Dz, B, max(self.lasso_gap_max_, worst)
 
     def _semantic_atoms(self, AtA: Array, AtZ: Array, Dz: Array) -> Array:
-        """The minimiser over Dz; by block-coordinate descent from ``Dz`` only where the unit ball cuts the closed form off."""
+        """The minimiser over Dz: in closed form where that lies in the unit ball, else by descent from ``Dz``."""
         free = ridge_atoms(AtA, AtZ, self.beta)
         if self.atoms == "ridge" or np.linalg.norm(free, axis=1).max() <= 1:
             return free

@@ -63,13 +63,17 @@ def show(result: Result, folder: Path, link: str | None) -> None:
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(width=140)  # a pipe or a log file has no width of its own
-    console.print(f"[bold]{heading}[/bold]: {n} unseen classes, {images} test images, chance {1 / n:.3f}", highlight=False)
+    console.print(
+        f"[bold]{heading}[/bold]: {n} unseen classes, {images} test images, chance {1 / n:.3f}",
+        highlight=False,
+    )
     console.print(table)
     if key["dataset"].get("shuffle_attributes") is not None:
         console.print("[bold]Control:[/bold] the attribute table is shuffled over classes.")
     console.print(f"uses     {'; '.join(key['information_used'])}", soft_wrap=True, highlight=False)
     console.print(
-        f"time     fit {result.metrics['time_fit_s']:.2f} s, inference {result.metrics['time_infer_s']:.2f} s", highlight=False
+        f"time     fit {result.metrics['time_fit_s']:.2f} s, inference {result.metrics['time_infer_s']:.2f} s",
+        highlight=False,
     )
     console.print(f"folder   {folder}", soft_wrap=True, highlight=False)
     if link:

@@ -51,10 +51,9 @@ def _log(result: Result, config: Mapping[str, Any], folder: Path) -> str:
     uri, experiment = open_store(config["tracking"], Path(config["output_dir"]))
     client = MlflowClient(tracking_uri=uri)
     key = result.key
-    name = "{} {} {} {} seed {}".format(
-        key["dataset"]["name"], key["split"]["name"], config["model"].get("name", config["model"]["_target_"].split(".")[-1]),
-        "+".join((config["inference"]["attributes"], config["inference"]["labels"])), key["seed"],
-    )  # fmt: skip
+    model = config["model"].get("name", config["model"]["_target_"].rpartition(".")[2])
+    rules = f"{config['inference']['attributes']}+{config['inference']['labels']}"
+    name = f"{key['dataset']['name']} {key['split']['name']} {model} {rules} seed {key['seed']}"
     tags = {
         "zsl.folder": str(folder),
         "zsl.content": str(key["dataset"]["content"]),
@@ -95,10 +94,15 @@ def open_store(settings: Mapping[str, Any], output_dir: Path) -> tuple[str, str]
     if uri is not None:
         client = MlflowClient(tracking_uri=uri)
         found = client.get_experiment_by_name(name)
-        try:
-            return uri, found.experiment_id if found else client.create_experiment(name)
-        except MlflowException:  # another job created it in between
-            return uri, client.get_experiment_by_name(name).experiment_id
+        if found is None:
+            try:
+                return uri, client.create_experiment(name)
+            except MlflowException:
+                # Perhaps another job created it in between.
+                found = client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        return uri, found.experiment_id
     output_dir = output_dir.resolve()
     output_dir.mkdir(parents=True, exist_ok=True)
     database = output_dir / "mlflow.db"
@@ -116,7 +120,9 @@ def open_store(settings: Mapping[str, Any], output_dir: Path) -> tuple[str, str]
             return uri, found.experiment_id
         # The tag keeps MLflow's UI from opening the page for language models.
         return uri, client.create_experiment(
-            name, artifact_location=(output_dir / "mlartifacts").as_uri(), tags={"mlflow.experimentKind": "custom_model_development"}
+            name,
+            artifact_location=(output_dir / "mlartifacts").as_uri(),
+            tags={"mlflow.experimentKind": "custom_model_development"},
         )
 
 

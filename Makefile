@@ -1,0 +1,58 @@
+# `make run` and `make test` need Python 3.11-3.13 and nothing else; `make help` lists the rest.
+SHELL := /bin/sh
+VENV ?= .venv
+PY := $(VENV)/bin/python
+ARGS ?=
+# The first interpreter that starts, is of a supported version and can make virtual environments.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+  $$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && { echo $$p; break; }; done)
+# One stamp per set of dependencies: installing again happens only when pyproject.toml changed.
+STAMP := $(VENV)/.installed
+STAMP_DEV := $(VENV)/.installed-dev
+
+.PHONY: help run test test-slow lint ui smoke digits clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+run: $(STAMP)  ## set up, then run the main job on the default dataset (ARGS="dataset=... model.lam=...")
+	$(PY) -m zsl.main $(ARGS)
+
+test: $(STAMP_DEV)  ## set up, then run the test suite (minutes)
+	$(PY) -m pytest $(ARGS)
+
+test-slow: $(STAMP_DEV)  ## the tests that take minutes each
+	$(PY) -m pytest -m slow $(ARGS)
+
+lint: $(STAMP_DEV)  ## ruff and mypy
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+ui: $(STAMP)  ## compare runs in the MLflow UI: http://127.0.0.1:5000/#/experiments/1/runs
+	@echo "runs: http://127.0.0.1:5000/#/experiments/1/runs"
+	PATH="$(abspath $(VENV)/bin):$$PATH" MLFLOW_DISABLE_TELEMETRY=true $(PY) -m mlflow ui --host 127.0.0.1 --port 5000 \
+	  --backend-store-uri sqlite:///$(abspath multirun)/mlflow.db $(ARGS)
+
+smoke: $(STAMP)  ## the pipeline with every solver on simulated data (under a minute)
+	$(PY) -m zsl.main experiment=smoke $(ARGS)
+
+digits: $(STAMP)  ## attribute-agnostic accuracy over all 120 choices of three unseen digits
+	$(PY) -m zsl.main experiment=digits_splits $(ARGS)
+
+clean:  ## remove caches and the virtual environment (results in multirun/ stay)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PY):
+	@test -n "$(PYTHON)" || { echo "zsl needs Python 3.11, 3.12 or 3.13 with venv; none was found on PATH. Set PYTHON=/path/to/python." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml | $(PY)
+	$(PY) -m pip install --quiet --editable .
+	@touch $@
+
+$(STAMP_DEV): pyproject.toml | $(PY)
+	$(PY) -m pip install --quiet --editable '.[dev]'
+	@touch $@ $(STAMP)

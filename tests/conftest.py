@@ -1,0 +1,46 @@
+"""Fixtures that every test file shares."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Examples derived from the test itself: a failure on one machine is a failure on all. `deep` searches afresh.
+settings.register_profile(
+    "ci", derandomize=True, max_examples=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+settings.register_profile("deep", max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data beside a developer's checkout; tests that need it skip where it is absent."""
+    folder = Path(os.environ.get("ZSL_SHARED", ROOT.parent / "shared")) / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no real data: {folder} is not on this machine (set ZSL_SHARED)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cifar_awa(shared: Path) -> Path:
+    """CIFAR images with AwA2 attributes: a small real benchmark in the xlsa17 layout."""
+    return shared / "cifar_awa"
+
+
+@pytest.fixture(autouse=True)
+def _no_outside_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own environment must not change what a test sees."""
+    for name in ("MLFLOW_TRACKING_URI", "ZSL_DATA", "HYDRA_FULL_ERROR"):
+        monkeypatch.delenv(name, raising=False)
