@@ -46,8 +46,12 @@ class SAE(AttributePredictor):
         of_X = shared("X", lambda: spectrum(X))
         of_Z = shared("Z", lambda: spectrum(Z))
         middle = shared("U'Z'XV", lambda: of_Z.vectors.T @ (cross(X, y, Z).T @ of_X.vectors))
-        rotated = (1 + self.lam) * middle / (of_Z.values[:, None] + self.lam * of_X.values)
-        self.W_ = (of_Z.vectors @ (rotated @ of_X.vectors.T)).astype(X.dtype)
+
+        def solution() -> Array:
+            rotated = (1 + self.lam) * middle / (of_Z.values[:, None] + self.lam * of_X.values)
+            return (of_Z.vectors @ (rotated @ of_X.vectors.T)).astype(X.dtype)
+
+        self.W_ = shared(("W", self.lam), solution)
 
     def _attributes(self, X: Array) -> Array:
         return X @ self.W_.T
