@@ -124,8 +124,9 @@ def test_same_seed_same_scores_and_float32_is_close(name, easy):
 def test_beats_chance_on_simulated_data_and_digits(name):
     simulated = [data("dataset=synthetic", f"seed={s}") for s in range(3)]
     assert np.mean([accuracy(fitted(name, d), d) for d in simulated]) > 0.2 + 0.15
-    digits = [data("dataset=digits", "split=random", f"split.seed={s}") for s in range(4)]
-    assert np.mean([accuracy(fitted(name, d), d) for d in digits]) > 1 / 3 + 0.08
+    # Which three digits are unseen matters more than the method: between 0.2 and 0.9 for all of them.
+    digits = [data("dataset=digits", "split=random", f"split.seed={s}") for s in range(12)]
+    assert np.mean([accuracy(fitted(name, d, quick=hasattr(new(name), "solver")), d) for d in digits]) > 1 / 3 + 0.06
 
 
 @pytest.mark.parametrize("name", MODELS)
