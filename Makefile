@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
-.PHONY: help run test test-slow lint ui smoke digits clean
+.PHONY: help run test test-slow lint ui smoke digits compare clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -40,6 +40,10 @@ smoke: $(STAMP)  ## the pipeline with every solver on simulated data (under a mi
 
 digits: $(STAMP)  ## attribute-agnostic accuracy over all 120 choices of three unseen digits
 	$(PY) -m zsl.main experiment=digits_splits $(ARGS)
+
+compare: $(STAMP)  ## every method on ten splits of real images under one protocol, and their table (an hour)
+	$(PY) -m zsl.main experiment=compare $(ARGS)
+	$(PY) -m zsl.report.compare multirun/compare
 
 clean:  ## remove caches and the virtual environment (results in multirun/ stay)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

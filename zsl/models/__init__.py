@@ -6,44 +6,59 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zsl.models.ale import ALE
     from zsl.models.base import Model
+    from zsl.models.cmt import CMT
     from zsl.models.conse import ConSE
     from zsl.models.costa import COSTA
     from zsl.models.coupled import CoupledDictionaries
     from zsl.models.dap import DAP
+    from zsl.models.devise import DeViSE
     from zsl.models.eszsl import ESZSL
     from zsl.models.iap import IAP
     from zsl.models.kernel_eszsl import KernelESZSL
+    from zsl.models.latem import LatEm
     from zsl.models.ridge import Ridge
     from zsl.models.ridge_reverse import RidgeReverse
     from zsl.models.sae import SAE
+    from zsl.models.sje import SJE
     from zsl.models.sync import SynC
 
 # Imported when first used: one method does not pay for the others.
 _WHERE = {
+    "ALE": "ale",
+    "CMT": "cmt",
     "COSTA": "costa",
     "ConSE": "conse",
     "CoupledDictionaries": "coupled",
     "DAP": "dap",
+    "DeViSE": "devise",
     "ESZSL": "eszsl",
     "IAP": "iap",
     "KernelESZSL": "kernel_eszsl",
+    "LatEm": "latem",
     "Model": "base",
     "Ridge": "ridge",
     "RidgeReverse": "ridge_reverse",
     "SAE": "sae",
+    "SJE": "sje",
     "SynC": "sync",
 }
 
 __all__ = [
+    "ALE",
+    "CMT",
     "COSTA",
     "DAP",
     "ESZSL",
     "IAP",
     "SAE",
+    "SJE",
     "ConSE",
     "CoupledDictionaries",
+    "DeViSE",
     "KernelESZSL",
+    "LatEm",
     "Model",
     "Ridge",
     "RidgeReverse",

@@ -1,0 +1,86 @@
+"""CMT: attributes by a small neural network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import minimize
+
+from zsl.checks import Array, Count, Positive, Seed
+from zsl.models.base import AttributePredictor, Metric, Shared, compare
+
+
+@dataclass
+class CMT(AttributePredictor):
+    r"""Cross-modal transfer (Socher et al., NIPS 2013), without its detector of unseen classes.
+
+    .. math:: \min_{T_1, T_2} \sum_i \|z_i - \tanh(x_i T_1) T_2\|^2 + \lambda (\|T_1\|^2 + \|T_2\|^2)
+
+    with X (n, p) features, Z (n, q) attributes of each image, T_1 (p, h), T_2 (h, q). Not convex: L-BFGS on all images
+    from random values under ``seed``. The class most similar to the predicted attributes is predicted.
+
+    Parameters
+    ----------
+    n_hidden : int
+        h.
+    lam : float > 0
+    metric : "cosine", "nearest" or "dot"
+        ``nearest`` is the reference's; on centred attributes it favours short attribute rows.
+    max_iter, tol
+        L-BFGS stops at a gradient of ``tol`` times the one at the start.
+    seed : int
+
+    Attributes
+    ----------
+    T1_ : (p, h), T2_ : (h, q)
+    residual_ : float
+        Largest entry of the gradient, as a share of the largest at the start.
+    """
+
+    n_hidden: Count = 50
+    lam: Positive = 0.1
+    metric: Metric = "cosine"
+    max_iter: Count = 100
+    tol: Positive = 1e-4
+    seed: Seed = 0
+
+    T1_: Array = field(init=False, repr=False)
+    T2_: Array = field(init=False, repr=False)
+
+    def objective(self, X: Array, Z: Array, T1: Array, T2: Array) -> tuple[float, Array, Array]:
+        """The objective and its gradients in T1 and T2."""
+        H = np.tanh(X @ T1)
+        R = H @ T2 - Z
+        value = np.vdot(R, R) + self.lam * (np.vdot(T1, T1) + np.vdot(T2, T2))
+        back = (R @ T2.T) * (1 - H**2)
+        return float(value), 2 * (X.T @ back + self.lam * T1), 2 * (H.T @ R + self.lam * T2)
+
+    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+        what = (self.n_hidden, self.lam, self.max_iter, self.tol, self.seed)
+        self.T1_, self.T2_, self.residual_ = shared(what, lambda: self._train(X, Z))
+
+    def _train(self, X: Array, Z: Array) -> tuple[Array, Array, float]:
+        rng = np.random.default_rng(self.seed)
+        p, q, h = X.shape[1], Z.shape[1], self.n_hidden
+        start = np.concatenate([rng.standard_normal(p * h) / np.sqrt(p), rng.standard_normal(h * q) / np.sqrt(h)])
+
+        def unpack(theta: Array) -> tuple[Array, Array]:
+            return theta[: p * h].reshape(p, h).astype(X.dtype), theta[p * h :].reshape(h, q).astype(X.dtype)
+
+        def scaled(theta: Array) -> tuple[float, Array]:
+            value, d1, d2 = self.objective(X, Z, *unpack(theta))
+            return value / len(X), np.concatenate([d1.ravel(), d2.ravel()]).astype(np.float64) / len(X)
+
+        largest = float(np.abs(scaled(start)[1]).max()) or 1.0
+        found = minimize(
+            scaled, start, jac=True, method="L-BFGS-B",
+            options={"maxiter": self.max_iter, "maxfun": 2 * self.max_iter, "gtol": self.tol * largest, "ftol": 0.0},
+        )  # fmt: skip
+        return *unpack(found.x), float(np.abs(found.jac).max()) / largest
+
+    def _attributes(self, X: Array) -> Array:
+        return np.tanh(X @ self.T1_) @ self.T2_
+
+    def _scores(self, X: Array, S: Array) -> Array:
+        return compare(self._attributes(X), S, self.metric)

@@ -1,0 +1,183 @@
+"""A table of methods from the records of their runs: ``python -m zsl.report.compare FOLDER [METRIC]``.
+
+Mean and standard deviation over splits, mean rank, time, and how settings were chosen. Nothing but ``results.json``
+files is read; runs of different data, features or splits are never put in one table.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zsl.checks import Array
+from zsl.errors import UserError
+from zsl.report.run import RESULTS
+
+
+@dataclass
+class Row:
+    """One method."""
+
+    method: str
+    values: Array
+    """(splits,) the metric; NaN where a split was not run"""
+    rank: float
+    """Mean over the splits that every method has; 1 is best, ties share"""
+    time_fit: float
+    time_tune: float
+    selection: str
+    information: tuple[str, ...]
+    """Beyond images and attributes of seen classes and the attributes of unseen ones"""
+
+    @property
+    def mean(self) -> float:
+        return float(np.nanmean(self.values))
+
+    @property
+    def std(self) -> float:
+        """Over splits, with n - 1; NaN for one split."""
+        found = self.values[~np.isnan(self.values)]
+        return float(found.std(ddof=1)) if len(found) > 1 else float("nan")
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """The complete records under ``folder``."""
+    records = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.rglob(RESULTS))]
+    if not records:
+        raise UserError(f"{folder} holds no {RESULTS}; run something first, such as `make compare`.")
+    return records
+
+
+def table(records: Sequence[Mapping[str, Any]], metric: str = "acc_class") -> list[Row]:
+    """One row per method and inference rule, best mean first.
+
+    Raises
+    ------
+    UserError
+        If the runs do not belong to one dataset, feature and kind of split, or lack the metric; if one method was run
+        twice on a split with different settings.
+    """
+    for what, of in (("dataset", _dataset), ("feature", _feature), ("split", _split)):
+        different = {json.dumps(of(r["key"]), sort_keys=True) for r in records}
+        if len(different) > 1:
+            raise UserError(f"the runs differ in their {what} and make no table: {'; '.join(sorted(different))[:300]}.")
+    missing = [r for r in records if r["metrics"].get(metric) is None]
+    if missing:
+        raise UserError(f"metric {metric} is not in every record; there is: {', '.join(missing[0]['metrics'])}.")
+    splits = sorted({_which(r["key"]) for r in records})
+    methods: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for record in records:
+        runs = methods.setdefault(_method(record["key"]), {})
+        before = runs.setdefault(_which(record["key"]), record)
+        if before is not record and before["metrics"][metric] != record["metrics"][metric]:
+            raise UserError(f"{_method(record['key'])} was run twice on one split, with different results.")
+    values = np.array(
+        [[runs[s]["metrics"][metric] if s in runs else np.nan for s in splits] for runs in methods.values()]
+    )
+    ranks = mean_ranks(values)
+    rows = []
+    for (method, runs), line, rank in zip(methods.items(), values, ranks):
+        keys = [r["key"] for r in runs.values()]
+        rows.append(
+            Row(
+                method,
+                line,
+                float(rank),
+                float(np.mean([r["metrics"]["time_fit_s"] for r in runs.values()])),
+                float(np.mean([r["metrics"].get("time_tune_s") or 0.0 for r in runs.values()])),
+                ", ".join(dict.fromkeys(k["selection"] for k in keys)),
+                tuple(dict.fromkeys(i for k in keys for i in k["information_used"][2:])),
+            )
+        )
+    return sorted(rows, key=lambda row: -row.mean)
+
+
+def mean_ranks(values: Array) -> Array:
+    """(methods,) mean rank over the columns without a gap of values (methods, splits); best is 1, ties share."""
+    from scipy.stats import rankdata
+
+    complete = values[:, ~np.isnan(values).any(axis=0)]
+    if not complete.size:
+        return np.full(len(values), np.nan)
+    return rankdata(-complete, axis=0).mean(axis=1)
+
+
+def show(rows: Sequence[Row], metric: str, heading: str) -> None:
+    """Print the table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    out = Table("method", title=f"{heading}: {metric}", title_justify="left")
+    for column in ("mean", "std", "splits", "rank", "fit s", "tune s"):
+        out.add_column(column, justify="right")
+    out.add_column("settings")
+    out.add_column("uses besides")
+    for row in rows:
+        out.add_row(
+            row.method,
+            f"{row.mean:.3f}",
+            f"{row.std:.3f}",
+            str(int((~np.isnan(row.values)).sum())),
+            f"{row.rank:.1f}",
+            f"{row.time_fit:.2f}",
+            f"{row.time_tune:.1f}",
+            row.selection,
+            "; ".join(row.information) or "-",
+        )
+    Console(width=None if sys.stdout.isatty() else 150).print(out)
+
+
+def heading(key: Mapping[str, Any]) -> str:
+    """Dataset, feature and split of a record in a few words."""
+    return f"{key['dataset']['name']} / {key['feature']['name']} / {key['split']['name']} split"
+
+
+def _dataset(key: Mapping[str, Any]) -> Any:
+    return {k: v for k, v in key["dataset"].items() if k != "provenance"}
+
+
+def _feature(key: Mapping[str, Any]) -> Any:
+    # Pre-processing may be tuned or belong to a method; the features themselves must be the same.
+    return key["feature"]["name"]
+
+
+def _split(key: Mapping[str, Any]) -> Any:
+    return [key["split"]["name"], len(key["split"]["unseen"])]
+
+
+def _which(key: Mapping[str, Any]) -> str:
+    return f"{key['split'].get('seed')}/{key['split']['rows']}"
+
+
+def _method(key: Mapping[str, Any]) -> str:
+    rule = key["inference"]
+    pair = (rule["attributes"], rule["labels"])
+    parts = [key["model"]["name"]] + ([] if pair == ("own", "own") else ["+".join(pair)])
+    if key["feature"].get("pca") is not None:
+        parts.append(f"pca {key['feature']['pca']}")
+    return ", ".join(parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not 1 <= len(arguments) <= 2:
+        print("usage: python -m zsl.report.compare FOLDER [METRIC]", file=sys.stderr)
+        sys.exit(2)
+    metric = arguments[1] if len(arguments) == 2 else "acc_class"
+    try:
+        records = read(Path(arguments[0]))
+        show(table(records, metric), metric, heading(records[0]["key"]))
+    except UserError as error:
+        print(f"zsl: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
