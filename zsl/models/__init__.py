@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zsl.models.ale import ALE
     from zsl.models.base import Model
+    from zsl.models.bucher_metric import BucherMetric
+    from zsl.models.cdl_jiang import CDLJiang
     from zsl.models.cmt import CMT
     from zsl.models.conse import ConSE
     from zsl.models.costa import COSTA
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
     from zsl.models.sae import SAE
     from zsl.models.sje import SJE
     from zsl.models.sync import SynC
+    from zsl.models.synthesis_gaussian import SynthesisGaussian
 
 # Imported when first used: one method does not pay for the others.
 _WHERE = {
     "ALE": "ale",
+    "BucherMetric": "bucher_metric",
+    "CDLJiang": "cdl_jiang",
     "CMT": "cmt",
     "COSTA": "costa",
     "ConSE": "conse",
@@ -43,6 +48,7 @@ _WHERE = {
     "SAE": "sae",
     "SJE": "sje",
     "SynC": "sync",
+    "SynthesisGaussian": "synthesis_gaussian",
 }
 
 __all__ = [
@@ -54,6 +60,8 @@ __all__ = [
     "IAP",
     "SAE",
     "SJE",
+    "BucherMetric",
+    "CDLJiang",
     "ConSE",
     "CoupledDictionaries",
     "DeViSE",
@@ -63,6 +71,7 @@ __all__ = [
     "Ridge",
     "RidgeReverse",
     "SynC",
+    "SynthesisGaussian",
 ]
 
 

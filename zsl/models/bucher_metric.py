@@ -1,0 +1,122 @@
+"""A metric between images and attributes, learned together with the prediction of attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import minimize
+
+from zsl.checks import Array, Count, NonNegative, Positive, Seed
+from zsl.inference.labels import squared_distances
+from zsl.models.base import AttributePredictor, Shared, class_means
+from zsl.models.compatibility import row_space
+
+
+@dataclass
+class BucherMetric(AttributePredictor):
+    r"""Semantic consistency by metric learning (Bucher, Herbin and Jurie, ECCV 2016).
+
+    .. math:: d^2(x, z) = \|(x W_X + b - z) W_A\|^2, \qquad
+        \min \tfrac1{nC} \sum_{i, c} w_{ic} \bigl[1 - t_{ic} (\tau - d^2(x_i, s_c))\bigr]_+^2
+        + \tfrac{\lambda}{n} \sum_i \|x_i W_X + b - z_i\|^2 + \mu (\|W_X\|_F^2 + \|W_A\|_F^2)
+
+    with X (n, p) features, z_i (q,) the attributes of image i, s_c those of the C seen classes, t = 1 for the image's
+    own class and -1 for the others, W_X (p, q), b (q,), W_A (q, m) and tau learned. Scores are ``-d^2``.
+
+    The hinge is squared, which makes the objective smooth, and all pairs count, the C - 1 wrong ones of an image
+    together as much as the right one (w); the reference draws pairs. Both are interpretations. L-BFGS from the
+    identity for W_A and zero for W_X.
+
+    Parameters
+    ----------
+    n_metric : int
+        m; at most the rank of the seen classes' attributes is used.
+    lam, mu : float >= 0, > 0
+    max_iter, tol
+        L-BFGS stops at a gradient of ``tol`` times the one at the start.
+    seed : int
+        Of small random values that are added to the start, at which W_A's directions are alike.
+
+    Attributes
+    ----------
+    WX_ : (p, q), b_ : (q,), WA_ : (q, m), tau_ : float
+    residual_ : float
+    """
+
+    n_metric: Count = 50
+    lam: NonNegative = 1.0
+    mu: Positive = 1e-3
+    max_iter: Count = 150
+    tol: Positive = 1e-4
+    seed: Seed = 0
+
+    WX_: Array = field(init=False, repr=False)
+    WA_: Array = field(init=False, repr=False)
+
+    def objective(self, X: Array, y: Array, Z: Array, S: Array, theta: list[Array]) -> tuple[float, list[Array]]:
+        """The objective at ``theta = [W_X, b, W_A, tau]`` and its gradient."""
+        WX, b, WA, tau = theta
+        n, C = len(X), len(S)
+        rows = np.arange(n)
+        Z_hat = X @ WX + b
+        E, M = Z_hat @ WA, S @ WA
+        sign = np.full((n, C), -1.0, X.dtype)
+        sign[rows, y] = 1
+        weight = np.full((n, C), 1 / (2 * max(C - 1, 1)) / n, X.dtype)
+        weight[rows, y] = 1 / (2 * n)
+        slack = np.maximum(0, 1 - sign * (tau[0] - squared_distances(E, M)))
+        error = Z_hat - Z
+        value = (
+            np.vdot(weight, slack**2)
+            + self.lam / n * np.vdot(error, error)
+            + self.mu * (np.vdot(WX, WX) + np.vdot(WA, WA))
+        )
+        G = 2 * weight * slack * sign  # derivative in d^2
+        dE = 2 * (G.sum(axis=1, keepdims=True) * E - G @ M)
+        dM = 2 * (G.sum(axis=0)[:, None] * M - G.T @ E)
+        dZ = dE @ WA.T + 2 * self.lam / n * error
+        gradient = [
+            X.T @ dZ + 2 * self.mu * WX,
+            dZ.sum(axis=0),
+            Z_hat.T @ dE + S.T @ dM + 2 * self.mu * WA,
+            np.array([-G.sum()]),
+        ]
+        return float(value), gradient
+
+    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+        S = shared("S", lambda: class_means(Z, y).astype(X.dtype))
+        # Directions in which seen classes do not differ are zero at the minimum: they need not be learned. Images with
+        # attributes of their own may differ in any.
+        of = Z if not (S[y] == Z).all() else S
+        Q = shared("Q", lambda: row_space(of))
+        Sq, Zq = S @ Q, Z @ Q
+        p, k = X.shape[1], Q.shape[1]
+        m = min(self.n_metric, k)
+        rng = np.random.default_rng(self.seed)
+        shapes = [(p, k), (k,), (k, m), (1,)]
+        start = [np.zeros((p, k)), np.zeros(k), np.eye(k, m) + 0.01 * rng.standard_normal((k, m)), np.ones(1)]
+        cuts = np.cumsum([int(np.prod(s)) for s in shapes])[:-1]
+
+        def unpack(flat: Array) -> list[Array]:
+            return [part.reshape(s).astype(X.dtype) for part, s in zip(np.split(flat, cuts), shapes)]
+
+        def flat_objective(flat: Array) -> tuple[float, Array]:
+            value, gradient = self.objective(X, y, Zq, Sq, unpack(flat))
+            return value, np.concatenate([g.ravel() for g in gradient]).astype(np.float64)
+
+        first = np.concatenate([a.ravel() for a in start])
+        largest = float(np.abs(flat_objective(first)[1]).max()) or 1.0
+        found = minimize(
+            flat_objective, first, jac=True, method="L-BFGS-B",
+            options={"maxiter": self.max_iter, "maxfun": 2 * self.max_iter, "gtol": self.tol * largest, "ftol": 0.0},
+        )  # fmt: skip
+        WX, b, WA, tau = unpack(found.x)
+        self.WX_, self.b_, self.WA_, self.tau_ = WX @ Q.T, b @ Q.T, Q @ WA, float(tau[0])
+        self.residual_ = float(np.abs(found.jac).max()) / largest
+
+    def _attributes(self, X: Array) -> Array:
+        return X @ self.WX_ + self.b_
+
+    def _scores(self, X: Array, S: Array) -> Array:
+        return -squared_distances(self._attributes(X) @ self.WA_, S @ self.WA_)
