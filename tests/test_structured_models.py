@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import check_grad
 from scipy.stats import multivariate_normal
 
-from zsl.models import BucherMetric, CDLJiang, SynthesisGaussian
+from zsl.models import SSE, BiDiLEL, BucherMetric, CDLJiang, SynthesisGaussian
 from zsl.models.base import class_means
+from zsl.models.sse import onto_simplex, simplex_codes
 
 
 @pytest.fixture
@@ -138,3 +141,82 @@ def test_metric_scores_are_distances(problem):
     model = BucherMetric().fit(*problem)
     difference = (model.predict_attributes(X)[:, None] - problem[3][None]) @ model.WA_
     assert_allclose(model.scores(X), -(difference**2).sum(axis=2), atol=1e-10)
+
+
+# --- similarity embedding --------------------------------------------------------------------------------------
+
+
+def test_projection_onto_the_simplex_by_hand():
+    assert_allclose(onto_simplex(np.array([[0.5, 0.5], [2.0, 0.0], [0.6, 0.8], [-1.0, -1.0]])),
+                    [[0.5, 0.5], [1.0, 0.0], [0.4, 0.6], [0.5, 0.5]])  # fmt: skip
+
+
+@pytest.mark.parametrize("gamma", [1e-3, 0.1, 10.0])
+def test_histograms_satisfy_the_conditions_of_optimality(rng, gamma):
+    S, basis = rng.standard_normal((4, 5)), rng.standard_normal((7, 5))
+    A = simplex_codes(S, basis, gamma, tol=1e-12, max_iter=100_000)
+    assert (A >= 0).all()
+    assert_allclose(A.sum(axis=1), 1)
+    # All classes in use have the same slope; the others have none that is smaller.
+    slope = gamma * A + (A @ basis - S) @ basis.T
+    lowest = slope.min(axis=1, keepdims=True)
+    assert_allclose((A * (slope - lowest)).sum(axis=1), 0, atol=1e-8)
+
+
+@pytest.mark.parametrize("mapping", ["relu", "intersection"])
+def test_sse_weights_are_stationary_by_finite_differences(problem, mapping):
+    X, y, Z, Z_unseen = problem
+    model = SSE(C=5.0, gamma=0.3, mapping=mapping, tol=1e-10, max_iter=5000).fit(X, y, Z, Z_unseen)
+    S, low = class_means(Z, y), X.min(axis=0)
+    V, H = class_means(X - low, y), simplex_codes(S, S, 0.3)
+    combine = np.maximum if mapping == "relu" else np.minimum
+    pi = np.maximum(0, (X - low)[:, None] - V) if mapping == "relu" else combine((X - low)[:, None], V)
+
+    def objective(w):
+        F = (pi @ w) @ H.T
+        slack = np.maximum(0, 1 + F - F[np.arange(90), y][:, None])
+        slack[np.arange(90), y] = 0
+        return 0.5 * w @ w + 5.0 / 90 * (slack**2).sum()
+
+    for d in np.eye(5):
+        slope = (objective(model.w_ + 1e-5 * d) - objective(model.w_ - 1e-5 * d)) / 2e-5
+        assert abs(slope) < 1e-5 * objective(np.zeros(5))
+    assert_allclose(model.scores(X, S), (pi @ model.w_) @ H.T, atol=1e-7)
+
+
+def test_sse_draws_the_same_number_of_each_class():
+    y = np.repeat([0, 1, 2], [5, 50, 200])
+    drawn = np.bincount(y[SSE(max_images=45)._draw(y)])
+    assert drawn.tolist() == [5, 20, 20]
+
+
+# --- latent embedding ------------------------------------------------------------------------------------------
+
+
+def test_latent_space_is_the_leading_discriminant_directions(problem):
+    X, y, Z, Z_unseen = problem
+    model = BiDiLEL(alpha=0.5, n_components=2).fit(X, y, Z, Z_unseen)
+    R = X - class_means(X, y)[y]
+    alpha = 0.5 * np.trace(X.T @ X) / 5
+    A, B = X.T @ X + alpha * np.eye(5), R.T @ R + alpha * np.eye(5)
+    kappa = np.sort(np.linalg.eigvals(np.linalg.solve(B, A)).real)[-2:]
+    assert_allclose(A @ model.P_, B @ model.P_ * kappa, atol=1e-8)
+
+
+def test_places_are_stationary_and_the_stress_gradient_is_right(problem):
+    X, y, Z, Z_unseen = problem
+    model = BiDiLEL().fit(X, y, Z, Z_unseen)
+    delta = model.scale_ * np.linalg.norm(Z_unseen[:, None] - class_means(Z, y), axis=2)
+    for place, row in zip(model.places(Z_unseen), delta):
+        value, slope = (partial(lambda b, row, i: model.stress(b, row)[i], row=row, i=i) for i in (0, 1))
+        assert check_grad(value, slope, place + 0.1) < 1e-5
+        assert np.abs(model.stress(place, row)[1]).max() < 1e-5
+
+
+def test_stress_by_hand(problem):
+    model = BiDiLEL().fit(*problem)
+    model.b_ = np.array([[0.0, 0.0], [4.0, 0.0]])
+    # Distances 3 and 1 where 2 and 1 are wanted: (3 - 2)^2 / 2, pulled back by 2 (3 - 2) / 2.
+    value, gradient = model.stress(np.array([3.0, 0.0]), np.array([2.0, 1.0]))
+    assert_allclose(value, 0.5)
+    assert_allclose(gradient, [1.0, 0.0])

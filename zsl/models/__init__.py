@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zsl.models.ale import ALE
     from zsl.models.base import Model
+    from zsl.models.bidilel import BiDiLEL
     from zsl.models.bucher_metric import BucherMetric
     from zsl.models.cdl_jiang import CDLJiang
     from zsl.models.cmt import CMT
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
     from zsl.models.ridge_reverse import RidgeReverse
     from zsl.models.sae import SAE
     from zsl.models.sje import SJE
+    from zsl.models.sse import SSE
     from zsl.models.sync import SynC
     from zsl.models.synthesis_gaussian import SynthesisGaussian
 
 # Imported when first used: one method does not pay for the others.
 _WHERE = {
     "ALE": "ale",
+    "BiDiLEL": "bidilel",
     "BucherMetric": "bucher_metric",
     "CDLJiang": "cdl_jiang",
     "CMT": "cmt",
@@ -47,6 +50,7 @@ _WHERE = {
     "RidgeReverse": "ridge_reverse",
     "SAE": "sae",
     "SJE": "sje",
+    "SSE": "sse",
     "SynC": "sync",
     "SynthesisGaussian": "synthesis_gaussian",
 }
@@ -60,6 +64,8 @@ __all__ = [
     "IAP",
     "SAE",
     "SJE",
+    "SSE",
+    "BiDiLEL",
     "BucherMetric",
     "CDLJiang",
     "ConSE",

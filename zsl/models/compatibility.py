@@ -40,7 +40,7 @@ class Compatibility(Inductive):
     """
 
     margin: Positive = 1.0
-    lr: Positive = 10.0
+    lr: Positive = 1.0
     n_epochs: Count = 20
     batch_size: Count = 64
     average: bool = True

@@ -44,7 +44,7 @@ class ConSE(AttributePredictor):
     T: Count = 10
     C: Positive = 10.0
     metric: Metric = "cosine"
-    tol: Positive = 1e-4
+    tol: Positive = 1e-3
 
     classifier_: Linear = field(init=False, repr=False)
     S_: Array = field(init=False, repr=False)

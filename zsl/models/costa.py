@@ -36,7 +36,7 @@ class COSTA(Inductive):
 
     C: Positive = 1.0
     temperature: Positive = 0.2
-    tol: Positive = 1e-4
+    tol: Positive = 1e-3
 
     classifier_: Linear = field(init=False, repr=False)
     S_: Array = field(init=False, repr=False)

@@ -36,7 +36,7 @@ class IAP(AttributePredictor):
 
     C: Positive = 10.0
     prior: Literal["empirical", "half"] = "empirical"
-    tol: Positive = 1e-4
+    tol: Positive = 1e-3
 
     classifier_: Linear = field(init=False, repr=False)
     binary_: Binary = field(init=False, repr=False)

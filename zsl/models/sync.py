@@ -53,7 +53,7 @@ class SynC(Inductive):
     lam: Positive = 1e-3
     sigma: Positive = 1.0
     loss: Literal["one_vs_other", "multiclass", "struct"] = "one_vs_other"
-    tol: Positive = 1e-4
+    tol: Positive = 1e-3
 
     classifier_: Linear = field(init=False, repr=False)
     V_: Array = field(init=False, repr=False)

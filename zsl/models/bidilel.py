@@ -1,0 +1,96 @@
+"""BiDiLEL: a discriminative latent space, into which unseen classes are placed by their distances to seen ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.linalg
+from scipy.optimize import minimize
+
+from zsl.checks import Array, Count, Positive
+from zsl.inference.labels import squared_distances
+from zsl.models.base import Inductive, Shared, class_means
+from zsl.models.spectral import gram, ridge, spectrum
+
+# Distances below this share of the mean one would get a weight without bound.
+_CLOSEST = 1e-2
+
+
+@dataclass
+class BiDiLEL(Inductive):
+    r"""Bidirectional latent embedding (Wang and Chen, IJCV 2017), inductive form.
+
+    Bottom-up: a projection that keeps images of a class together, supervised LPP with equal weights within classes,
+    the leading solutions a (p,) of ``(X'X + alpha I) a = kappa (S_w + alpha I) a`` with S_w the scatter of the images X
+    (n, p) about their class means. Top-down: a class u is placed in the latent space by Sammon's stress,
+
+    .. math:: b_u = \arg\min_b \sum_c \frac{(\|b - b_c\| - \delta_{uc})^2}{\delta_{uc}}
+
+    over the seen classes c, b_c the latent means of their images and delta the distances of attributes. An image gets
+    the class whose place is nearest.
+
+    Interpretations: the scale between distances of attributes and of latent means (the ratio of their means over pairs
+    of seen classes here); each class is placed on its own, without the reference's term between unseen classes, so that
+    scores of a class do not depend on which others are asked for; descent starts where a ridge regression from
+    attributes to latent means points.
+
+    Parameters
+    ----------
+    alpha : float > 0
+        Relative to the mean diagonal of X'X.
+    n_components : int
+        At most C_seen - 1 directions tell seen classes apart; more are not used.
+
+    Attributes
+    ----------
+    P_ : (p, d), b_ : (C_seen, d)
+    """
+
+    alpha: Positive = 1.0
+    n_components: Count = 100
+
+    P_: Array = field(init=False, repr=False)
+    b_: Array = field(init=False, repr=False)
+
+    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+        S, M = shared("S", lambda: class_means(Z, y)), shared("M", lambda: class_means(X, y))
+        total = shared("X'X", lambda: gram(X))
+        counts = np.bincount(y)
+        p = X.shape[1]
+        between = (M * counts[:, None]).T @ M
+        alpha = self.alpha * (float(np.trace(total)) / p or 1.0)
+        d = max(min(self.n_components, len(S) - 1, p), 1)
+        _, P = scipy.linalg.eigh(
+            total + alpha * np.eye(p), total - between + alpha * np.eye(p), subset_by_index=[p - d, p - 1]
+        )
+        self.P_, self.S_ = P.astype(X.dtype), S
+        self.b_ = M @ P
+        pairs = np.triu_indices(len(S), 1)
+        latent, semantic = (np.sqrt(squared_distances(A, A))[pairs] for A in (self.b_, S))
+        mean = float(semantic.mean()) if semantic.size else 0.0
+        self.scale_ = float(latent.mean()) / mean if mean > 0 else 1.0
+        self.closest_ = _CLOSEST * float(latent.mean()) if latent.size else 1.0
+        self.towards_ = ridge(spectrum(S), S.T @ self.b_, 1.0)
+
+    def places(self, S: Array) -> Array:
+        """(C, d) places in the latent space of classes with attributes S (C, q)."""
+        S = S.astype(np.float64)
+        delta = np.maximum(self.scale_ * np.sqrt(squared_distances(S, self.S_)), self.closest_)
+        return np.array(
+            [
+                minimize(self.stress, s @ self.towards_, args=(row,), jac=True, method="L-BFGS-B",
+                         options={"gtol": 1e-8, "ftol": 1e-14, "maxiter": 500}).x
+                for s, row in zip(S, delta)
+            ]
+        )  # fmt: skip
+
+    def stress(self, b: Array, delta: Array) -> tuple[float, Array]:
+        """Sammon's stress of a place b (d,) for distances delta (C_seen,), and its gradient."""
+        difference = b - self.b_
+        distance = np.maximum(np.linalg.norm(difference, axis=1), 1e-12)
+        error = distance - delta
+        return float((error**2 / delta).sum()), (2 * error / delta / distance) @ difference
+
+    def _scores(self, X: Array, S: Array) -> Array:
+        return -squared_distances(X @ self.P_, self.places(S).astype(X.dtype))
