@@ -188,8 +188,9 @@ def load_dataset(
         arguments.append(f"split={split}")
     cfg = compose([*arguments, *overrides])
     for key, value in settings.items():
-        if key not in cfg.dataset:
-            raise UserError(f"dataset.{key} does not exist; dataset={name} has: {', '.join(map(str, cfg.dataset))}.")
+        keys = [str(k) for k in cfg.dataset]
+        if key not in keys:  # `in cfg.dataset` is false for a key that still needs a value
+            raise UserError(f"dataset.{key} does not exist; dataset={name} has: {', '.join(keys)}.")
         cfg.dataset[key] = str(value) if isinstance(value, Path) else value
     return load_data(resolve(cfg))
 
