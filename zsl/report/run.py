@@ -35,8 +35,8 @@ def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
         rows.writerows(result.per_class)
     (folder / (PER_CLASS + ".part")).replace(folder / PER_CLASS)
     if result.arrays:
-        with (folder / (DICTIONARIES + ".part")).open("wb") as f:
-            np.savez(f, **result.arrays)  # type: ignore[arg-type]
+        with (folder / (DICTIONARIES + ".part")).open("wb") as binary:
+            np.savez(binary, **result.arrays)  # type: ignore[arg-type]
         (folder / (DICTIONARIES + ".part")).replace(folder / DICTIONARIES)
     # Last, because its presence says that the run is complete.
     _replace(folder / RESULTS, json.dumps(_json(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
