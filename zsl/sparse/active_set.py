@@ -36,6 +36,8 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _PAD = 16
 # Atoms that may enter in one round when the support is small; a larger one may grow by half.
 _QUOTA = 20
+# Careful rounds without improvement after which a row is given up.
+_STALLS = 12
 # From this tolerance on float32 is precise enough to search in.
 _LOOSE = 1e-5
 
@@ -137,13 +139,11 @@ def _solve_factored(U, k, b):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _newton(U, q, t, S, s, a, k, v):  # type: ignore[no-untyped-def]
-    """``v``: the minimiser on the support for the signs ``s``, as a correction of ``a``, to which ``q`` belongs."""
+def _newton(U, q, t, S, s, k, v):  # type: ignore[no-untyped-def]
+    """``v``: the step from the code to which ``q`` belongs to the minimiser on the support for the signs ``s``."""
     for i in range(k):
         v[i] = q[S[i]] - t * s[i] if s[i] != 0 else 0
     _solve_factored(U, k, v)
-    for i in range(k):
-        v[i] += a[i]
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
@@ -235,29 +235,27 @@ def _careful_step(G, q, t, floor, enter, S, s, a, k, first, U, v, is_in):  # typ
         _solve_factored(U, k - 1, v)
         theta = np.inf
         for i in range(k - 1):
-            v[i] *= sign
-            if v[i] * s[i] > 0:
+            v[i] *= -sign
+            if v[i] * s[i] < 0:
                 theta = min(theta, abs(a[i] / v[i]))
         if theta == np.inf:
             is_in[enter] = False
             return k - 1, first, full
-        for i in range(k - 1):
-            v[i] = a[i] - v[i]
         v[k - 1] = sign
         s[k - 1] = sign
         full = False
     else:
-        _newton(U, q, t, S, s, a, k, v)
+        _newton(U, q, t, S, s, k, v)
         if t > 0:
             for i in range(k):
-                if v[i] * s[i] <= 0:
-                    theta = min(theta, abs(a[i]) / abs(a[i] - v[i]))
+                if (a[i] + v[i]) * s[i] <= 0:
+                    theta = min(theta, abs(a[i]) / abs(v[i])) if v[i] != 0 else 0.0
                     full = False
     kept = 0
     for i in range(k):
-        moved = a[i] + theta * (v[i] - a[i])
+        moved = a[i] + theta * v[i]
         # The atom that set theta ends at zero but for rounding.
-        if t > 0 and moved * s[i] <= 1e-6 * theta * abs(v[i] - a[i]) and (v[i] - a[i]) * s[i] <= 0:
+        if t > 0 and moved * s[i] <= 1e-6 * theta * abs(v[i]) and v[i] * s[i] <= 0:
             is_in[S[i]] = False
             first = min(first, i)
         else:
@@ -295,22 +293,26 @@ def _solve_row(G, c, xx, p, t, tol, max_iter, floor, code, q, q_kept, S, S_kept,
     careful, failures, stalls, full, full_kept = 0, 0, 0, k == 0, True
     k_kept, rounds = -1, 0
     value_kept, gap_kept, gap_best = np.inf, np.inf, np.inf
+    # A careful step of no length (atoms that reach zero together) changes the support and is no failure.
+    noise = floor * xx
     while True:
         most = _largest(q)
         gap, value = _gap(xx, c, q, t, S, a, k, most)
         if gap <= tol or rounds >= max_iter:
             break
-        if k_kept < 0 or value < value_kept or gap < 0.9 * gap_best:
+        improved = k_kept < 0 or value < value_kept or gap < 0.9 * gap_best
+        if improved:
             k_kept, value_kept, gap_kept, gap_best = k, value, gap, min(gap_best, gap)
             full_kept = full
             for i in range(k):
                 S_kept[i], a_kept[i] = S[i], a[i]
             for j in range(r):
                 q_kept[j] = q[j]
-        else:
-            stalls += careful > 0
-            if stalls >= 5:
+        elif careful > 0:
+            stalls += 1
+            if stalls >= _STALLS:
                 break  # even descent does not descend: this is what rounding allows
+        if not improved and not (careful > 0 and value <= value_kept + noise):
             # Back to the last improvement, and carefully on from there.
             full = full_kept or careful > 0
             careful = 8 << min(failures, 8)
@@ -354,7 +356,9 @@ def _solve_row(G, c, xx, p, t, tol, max_iter, floor, code, q, q_kept, S, S_kept,
                 is_in[S[k]] = True
                 k += 1
             _factor(G, S, s, k, first, U, floor)
-            _newton(U, q, t, S, s, a, k, v)
+            _newton(U, q, t, S, s, k, v)
+            for i in range(k):
+                v[i] += a[i]
             kept, first = _drop_wrong(t, S, s, v, k, k, is_in)
             while kept < k:
                 k = kept
@@ -434,7 +438,7 @@ def _certified_gap(x, D, norms, t, S, a, k, q, error, R):  # type: ignore[no-unt
 def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, n_threads):  # type: ignore[no-untyped-def]
     """Codes of all rows into ``A``, thread ``w`` of ``n_threads`` taking every ``n_threads``-th row.
 
-    Work space is allocated here, once, and not in the parallel loop. ``error > 0`` asks for certified gaps.
+    Work space is allocated here, once, and not in the parallel loop.
     """
     n, r = C.shape
     width = r + 2 * _PAD
@@ -453,12 +457,11 @@ def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, 
         for i in range(w, n, n_threads):
             for j in range(r):
                 code[j] = A[i, j]
-            rounds[i], k, gap[i] = _solve_row(
+            rounds[i], k, _ = _solve_row(
                 G, C[i], xx[i], D.shape[1], t, tol * xx[i] / 2, max_iter, floor,
                 code, q, q_kept, S, S_kept, s, a, a_kept, v, out, flags[w], U[w],
             )
-            if error > 0:
-                gap[i] = _certified_gap(X[i], D, norms, t, S, a, k, q, error, residual[w])
+            gap[i] = _certified_gap(X[i], D, norms, t, S, a, k, q, error, residual[w])
             for j in range(r):
                 A[i, j] = code[j]
 
@@ -492,8 +495,8 @@ def _solve_in(
     xx = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     gap, rounds = np.empty(len(X)), np.empty(len(X), np.int64)
     eps = float(np.finfo(dtype).eps)
-    # Of sums of p products in float32, in any order that BLAS may choose; float64 needs no second look.
-    error = eps * (16 + p**0.5) if dtype == np.float32 else 0.0
+    # Of sums of p products, in any order that BLAS may choose.
+    error = eps * (16 + p**0.5)
     # Stop a little early, for the certificate may differ in the last digits.
     aim = 0.98 * tol
     for start in range(0, len(X), _BLOCK):
