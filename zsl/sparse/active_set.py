@@ -68,96 +68,156 @@ def _correlations(G, c, S, a, k, q):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _factor(G, S, s, k, first, U, floor):  # type: ignore[no-untyped-def]
-    """Upper Cholesky factor of ``G[S, S]`` (k x k), given that its columns before ``first`` are right.
+def _padded(k):  # type: ignore[no-untyped-def]
+    """A multiple of ``_PAD`` above k: rows of the factor are zero from k to there."""
+    return (k // _PAD + 1) * _PAD
 
-    An atom whose pivot is below ``floor * G_jj`` depends on those before it. Its sign becomes 0, and its row and
-    column those of the identity: the factor is that of the other atoms.
+
+@njit(cache=True, fastmath=_FAST, error_model="numpy")
+def _append(G, S, first, k, U, d, inverse, floor):  # type: ignore[no-untyped-def]
+    """Extend the Cholesky factor of ``G[S, S]`` from its first ``first`` columns to ``k``.
+
+    ``U`` holds what is strictly above the diagonal, zeros elsewhere up to ``_padded(k)``; ``d`` the diagonal and
+    ``inverse`` its inverse. An atom whose pivot is below ``floor * G_jj`` depends on those before it: it is left
+    out, with ``d`` and ``inverse`` zero, and the factor is that of the other atoms.
     """
-    end = first + (k - first + _PAD - 1) // _PAD * _PAD
+    end = _padded(k)
+    for i in range(k):
+        row = U[i, first:end] if i < first else U[i, :end]
+        for j in range(len(row)):
+            row[j] = 0
     for j in range(first, k):
         g = G[S[j]]
         for i in range(j + 1):
             U[i, j] = g[S[i]]
     for i in range(k):
-        for j in range(k, end):
-            U[i, j] = 0
-    for i in range(k):
-        # Whole vectors from first on; what lies left of the diagonal is written but never read.
-        low = first if i < first else i - (i - first) % _PAD
+        # Eight rows above are applied per pass. Loops run over slices from 0, with one target each: numba's code
+        # for others (an index that might be negative, more than one array written) is not vectorised.
+        low = first if i < first else i
         row = U[i, low:end]
-        m = end - low
         n = 0
         while n + 8 <= i:
             u0, u1, u2, u3 = U[n, low:end], U[n + 1, low:end], U[n + 2, low:end], U[n + 3, low:end]
             u4, u5, u6, u7 = U[n + 4, low:end], U[n + 5, low:end], U[n + 6, low:end], U[n + 7, low:end]
             f0, f1, f2, f3 = U[n, i], U[n + 1, i], U[n + 2, i], U[n + 3, i]
             f4, f5, f6, f7 = U[n + 4, i], U[n + 5, i], U[n + 6, i], U[n + 7, i]
-            for j in range(m):
+            for j in range(len(row)):
                 row[j] -= (f0 * u0[j] + f1 * u1[j] + f2 * u2[j] + f3 * u3[j]) + (
                     f4 * u4[j] + f5 * u5[j] + f6 * u6[j] + f7 * u7[j]
                 )
             n += 8
         while n < i:
             u0, f0 = U[n, low:end], U[n, i]
-            for j in range(m):
+            for j in range(len(row)):
                 row[j] -= f0 * u0[j]
             n += 1
-        start = first
         if i >= first:
-            start = i + 1
-            pivot = U[i, i]
+            pivot = row[0]
+            row[0] = 0
             if pivot > floor * G[S[i], S[i]]:
-                U[i, i] = np.sqrt(pivot)
+                d[i] = np.sqrt(pivot)
+                inverse[i] = 1 / d[i]
             else:
-                s[i] = 0
-                U[i, i] = 1
+                d[i] = 0
+                inverse[i] = 0
                 for n in range(i):
                     U[n, i] = 0
-                for j in range(start, k):
-                    U[i, j] = 0
-        inverse = 1 / U[i, i]
-        for j in range(start, k):
-            U[i, j] *= inverse
+        f0 = inverse[i]
+        for j in range(len(row)):
+            row[j] *= f0
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _solve_factored(U, k, b):  # type: ignore[no-untyped-def]
-    """``b <- (U'U)^-1 b``."""
-    for i in range(k):
-        u = U[i]
-        b[i] /= u[i]
-        f = b[i]
-        for j in range(i + 1, k):
-            b[j] -= f * u[j]
-    for i in range(k - 1, -1, -1):
-        u = U[i]
-        total = b[i]
-        for j in range(i + 1, k):
-            total -= u[j] * b[j]
-        b[i] = total / u[i]
+def _remove_column(i, k, U, d, inverse, w):  # type: ignore[no-untyped-def]
+    """Take atom ``i`` out of a factor of ``k``, by Givens rotations of the rows below it."""
+    end = _padded(k)
+    for n in range(i):
+        u = U[n, i : k + 1]
+        for j in range(k - i):
+            u[j] = u[j + 1]
+    for j in range(i, end - 1):
+        w[j] = U[i, j + 1]
+    w[end - 1] = 0
+    for n in range(i, k - 1):
+        x, y = w[n], d[n + 1]
+        length = np.sqrt(x * x + y * y)
+        d[n] = length
+        if length > 0:
+            inverse[n] = 1 / length
+            cosine, sine = x * inverse[n], y * inverse[n]
+        else:
+            inverse[n] = 0
+            cosine, sine = x * 0 + 1, x * 0
+        u, below, rest = U[n, n + 1 : k], U[n + 1, n + 2 : k + 1], w[n + 1 : k]
+        for j in range(len(u)):
+            z = below[j]
+            u[j] = cosine * rest[j] + sine * z
+            rest[j] = cosine * z - sine * rest[j]
+        U[n, n] = 0
+        U[n, k - 1] = 0
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _newton(U, q, t, S, s, k, v):  # type: ignore[no-untyped-def]
-    """``v``: the step from the code to which ``q`` belongs to the minimiser on the support for the signs ``s``."""
-    for i in range(k):
-        v[i] = q[S[i]] - t * s[i] if s[i] != 0 else 0
-    _solve_factored(U, k, v)
+def _remove(gone, S, s, a, v, k, U, d, inverse, w, is_in):  # type: ignore[no-untyped-def]
+    """Remove the atoms marked in ``gone`` from S, s, a, v and from the factor.
 
-
-@njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _drop_wrong(t, S, s, v, k, first, is_in):  # type: ignore[no-untyped-def]
-    """Remove the atoms whose value in ``v`` contradicts their sign; the new ``k`` and first changed column."""
-    kept = 0
+    Returns the new ``k`` and the number of columns of the factor that are right: where many atoms go it is
+    cheaper to begin anew at the first of them (costs in cycles, roughly).
+    """
+    first, kept, rotations = k, 0, 0
     for i in range(k):
-        if s[i] == 0 or (t > 0 and v[i] * s[i] <= 0):
+        if gone[i]:
             is_in[S[i]] = False
             first = min(first, i)
+            rotations += 130 * (k - i) + 20 * i
         else:
-            S[kept], s[kept], v[kept] = S[i], s[i], v[i]
             kept += 1
-    return kept, first
+    if kept == k:
+        return k, k
+    if rotations < 9 * (kept - first) * (kept + first):
+        right = kept
+        m = k
+        for i in range(k - 1, -1, -1):
+            if gone[i]:
+                _remove_column(i, m, U, d, inverse, w)
+                m -= 1
+    else:
+        right = first
+    kept = 0
+    for i in range(k):
+        if not gone[i]:
+            S[kept], s[kept], a[kept], v[kept] = S[i], s[i], a[i], v[i]
+            kept += 1
+    return kept, right
+
+
+@njit(cache=True, fastmath=_FAST, error_model="numpy")
+def _solve_factored(U, inverse, k, b):  # type: ignore[no-untyped-def]
+    """``b <- (U'U)^-1 b``, zero at the atoms left out."""
+    end = _padded(k)
+    f = b[0] * 0
+    for i in range(k, end):
+        b[i] = 0
+    for i in range(k):
+        u, rest = U[i, i // _PAD * _PAD : end], b[i // _PAD * _PAD : end]
+        f = b[i] * inverse[i]
+        for j in range(len(u)):
+            rest[j] -= f * u[j]
+        b[i] = f
+    for i in range(k - 1, -1, -1):
+        u, rest = U[i, i // _PAD * _PAD : end], b[i // _PAD * _PAD : end]
+        total = f * 0
+        for j in range(len(u)):
+            total += u[j] * rest[j]
+        b[i] = (b[i] - total) * inverse[i]
+
+
+@njit(cache=True, fastmath=_FAST, error_model="numpy")
+def _newton(U, inverse, q, t, S, s, k, v):  # type: ignore[no-untyped-def]
+    """``v``: the step from the code to which ``q`` belongs to the minimiser on the support for the signs ``s``."""
+    for i in range(k):
+        v[i] = q[S[i]] - t * s[i]
+    _solve_factored(U, inverse, k, v)
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
@@ -213,55 +273,49 @@ def _gap(xx, c, q, t, S, a, k, most):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _careful_step(G, q, t, floor, enter, S, s, a, k, first, U, v, is_in):  # type: ignore[no-untyped-def]
+def _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v, gone, is_in):  # type: ignore[no-untyped-def]
     """One step of a descent method: towards the minimiser on the support, as far as the first sign change.
 
-    ``enter`` is the atom to let in first, or -1. Changes S, s, a; the new ``k``, first changed column, and
-    whether the step was a full one (only then the support is solved, and another atom may enter).
+    ``enter`` is the atom to let in first, or -1. Changes S, s, a; the new ``k``, the columns of the factor that
+    are right, and whether the step was a full one (only then the support is solved, and another may enter).
     """
     if enter >= 0:
         S[k], a[k], s[k] = enter, 0, 1 if q[enter] > 0 else -1
         is_in[enter] = True
         k += 1
-    _factor(G, S, s, k, first, U, floor)
-    first = k
+    _append(G, S, right, k, U, d, inverse, floor)
     theta, full = 1.0, True
-    if enter >= 0 and s[k - 1] == 0:
+    exchange = enter >= 0 and inverse[k - 1] == 0
+    if exchange:
         # It depends on the support: exchange it for one of them along d_enter = w D_S, which leaves the residual.
-        sign = 1 if q[enter] > 0 else -1
-        first = k - 1
         for i in range(k - 1):
             v[i] = G[enter, S[i]]
-        _solve_factored(U, k - 1, v)
+        _solve_factored(U, inverse, k - 1, v)
         theta = np.inf
         for i in range(k - 1):
-            v[i] *= -sign
+            v[i] *= -s[k - 1]
             if v[i] * s[i] < 0:
                 theta = min(theta, abs(a[i] / v[i]))
         if theta == np.inf:
             is_in[enter] = False
-            return k - 1, first, full
-        v[k - 1] = sign
-        s[k - 1] = sign
+            return k - 1, k - 1, full
+        v[k - 1] = s[k - 1]
         full = False
     else:
-        _newton(U, q, t, S, s, k, v)
+        _newton(U, inverse, q, t, S, s, k, v)
         if t > 0:
             for i in range(k):
                 if (a[i] + v[i]) * s[i] <= 0:
                     theta = min(theta, abs(a[i]) / abs(v[i])) if v[i] != 0 else 0.0
                     full = False
-    kept = 0
     for i in range(k):
-        moved = a[i] + theta * v[i]
+        a[i] += theta * v[i]
         # The atom that set theta ends at zero but for rounding.
-        if t > 0 and moved * s[i] <= 1e-6 * theta * abs(v[i]) and v[i] * s[i] <= 0:
-            is_in[S[i]] = False
-            first = min(first, i)
-        else:
-            S[kept], s[kept], a[kept] = S[i], s[i], moved
-            kept += 1
-    return kept, first, full
+        gone[i] = t > 0 and a[i] * s[i] <= 1e-6 * theta * abs(v[i]) and v[i] * s[i] <= 0
+    kept, right = _remove(gone, S, s, a, v, k, U, d, inverse, w, is_in)
+    if exchange:
+        right = min(right, kept - 1)  # now that another has left it is independent
+    return kept, right, full
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
@@ -273,7 +327,7 @@ def _largest(q):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _solve_row(G, c, xx, p, t, tol, max_iter, floor, code, q, q_kept, S, S_kept, s, a, a_kept, v, out, is_in, U):  # type: ignore[no-untyped-def]
+def _solve_row(G, c, xx, p, t, tol, max_iter, floor, code, q, q_kept, S, S_kept, s, a, a_kept, v, out, is_in, gone, U, d, inverse, w):  # type: ignore[no-untyped-def]
     """Codes of one row into ``code``, whose non-zeros are the start: rounds used, non-zeros and gap.
 
     On return ``S``, ``a`` are the support and its values, ``q`` their correlations. ``s`` holds the signs, names
@@ -288,7 +342,7 @@ def _solve_row(G, c, xx, p, t, tol, max_iter, floor, code, q, q_kept, S, S_kept,
             is_in[j] = True
             k += 1
     _correlations(G, c, S, a, k, q)
-    first = 0  # columns of U before this one belong to S
+    right = 0  # columns of the factor that are those of S
     # full: the support is solved, so that in careful steps another atom may enter.
     careful, failures, stalls, full, full_kept = 0, 0, 0, k == 0, True
     k_kept, rounds = -1, 0
@@ -326,16 +380,16 @@ def _solve_row(G, c, xx, p, t, tol, max_iter, floor, code, q, q_kept, S, S_kept,
             for j in range(r):
                 q[j] = q_kept[j]
             most = _largest(q)
-            _factor(G, S, s, k, 0, U, floor)
-            first = k
+            _append(G, S, 0, k, U, d, inverse, floor)
+            right = k
+            dependent = False
             for i in range(k):
-                if s[i] == 0:
-                    first = 0
-            if first < k:
+                dependent |= inverse[i] == 0
+            if dependent:
                 # A support that depends on itself (a start may): careful steps need another, the empty one.
                 for i in range(k):
                     is_in[S[i]] = False
-                k = 0
+                k = right = 0
                 k_kept, value_kept, gap_kept, gap_best = -1, np.inf, np.inf, np.inf
                 for j in range(r):
                     q[j] = c[j]
@@ -348,26 +402,31 @@ def _solve_row(G, c, xx, p, t, tol, max_iter, floor, code, q, q_kept, S, S_kept,
                 for j in range(r):
                     if abs(q[j]) > t and not is_in[j] and (enter < 0 or abs(q[j]) > abs(q[enter])):
                         enter = j
-            k, first, full = _careful_step(G, q, t, floor, enter, S, s, a, k, first, U, v, is_in)
+            k, right, full = _careful_step(
+                G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v, gone, is_in
+            )
         else:
             quota = min(max(_QUOTA, k // 2), min(p, r) - k)
             for i in range(_entering(q, is_in, t, most, quota, out)):
                 S[k], a[k], s[k] = out[i], 0, 1 if q[out[i]] > 0 else -1
                 is_in[S[k]] = True
                 k += 1
-            _factor(G, S, s, k, first, U, floor)
-            _newton(U, q, t, S, s, k, v)
+            _append(G, S, right, k, U, d, inverse, floor)
+            _newton(U, inverse, q, t, S, s, k, v)
             for i in range(k):
                 v[i] += a[i]
-            kept, first = _drop_wrong(t, S, s, v, k, k, is_in)
-            while kept < k:
+            while True:
+                for i in range(k):
+                    gone[i] = inverse[i] == 0 or (t > 0 and v[i] * s[i] <= 0)
+                kept, right = _remove(gone, S, s, a, v, k, U, d, inverse, w, is_in)
+                if kept == k:
+                    break
                 k = kept
-                _factor(G, S, s, k, first, U, floor)
+                _append(G, S, right, k, U, d, inverse, floor)
                 # q belongs to a code with other atoms: solve for the values themselves.
                 for i in range(k):
-                    v[i] = c[S[i]] - t * s[i] if s[i] != 0 else 0
-                _solve_factored(U, k, v)
-                kept, first = _drop_wrong(t, S, s, v, k, k, is_in)
+                    v[i] = c[S[i]] - t * s[i]
+                _solve_factored(U, inverse, k, v)
             for i in range(k):
                 a[i] = v[i]
             full = True
@@ -387,7 +446,7 @@ def _solve_row(G, c, xx, p, t, tol, max_iter, floor, code, q, q_kept, S, S_kept,
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _certified_gap(x, D, norms, t, S, a, k, q, error, R):  # type: ignore[no-untyped-def]
+def _certified_gap(x, D, norms, t, S, a, k, q, error, R, is_done):  # type: ignore[no-untyped-def]
     """Duality gap in float64 from the residual itself, in the units of the module's docstring.
 
     ``q`` is known to ``error * |d_j| (|x| + sum |a_i| |d_i|)``: only atoms that can be the steepest are multiplied
@@ -408,21 +467,37 @@ def _certified_gap(x, D, norms, t, S, a, k, q, error, R):  # type: ignore[no-unt
         for j in range(p):
             R[j] -= a0 * d0[j]
         i += 1
+    i = k // 4 * 4
+    for j in range(r):
+        is_done[j] = False
     rr, rx, xx, l1, size = 0.0, 0.0, 0.0, 0.0, 0.0
     for j in range(p):
         rr += R[j] * R[j]
         rx += R[j] * x[j]
         xx += float(x[j]) * x[j]
-    for i in range(k):
-        l1 += abs(float(a[i]))
-        size += abs(float(a[i])) * norms[S[i]]
+    for m in range(k):
+        l1 += abs(float(a[m]))
+        size += abs(float(a[m])) * norms[S[m]]
     error *= np.sqrt(xx) + size
     bound = 0.0
     for j in range(r):
         bound = max(bound, abs(q[j]) - error * norms[j])
+    # The support last to first: what was read last above is still in cache. It is always among the steepest.
     steepest = 0.0
+    while i >= 4:
+        i -= 4
+        d0, d1, d2, d3 = D[S[i]], D[S[i + 1]], D[S[i + 2]], D[S[i + 3]]
+        t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+        for m in range(p):
+            t0 += R[m] * d0[m]
+            t1 += R[m] * d1[m]
+            t2 += R[m] * d2[m]
+            t3 += R[m] * d3[m]
+        steepest = max(steepest, max(max(abs(t0), abs(t1)), max(abs(t2), abs(t3))))
+        for m in range(i, i + 4):
+            is_done[S[m]] = True
     for j in range(r):
-        if abs(q[j]) + error * norms[j] >= bound:
+        if abs(q[j]) + error * norms[j] >= bound and not is_done[j]:
             d0 = D[j]
             total = 0.0
             for m in range(p):
@@ -441,10 +516,10 @@ def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, 
     Work space is allocated here, once, and not in the parallel loop.
     """
     n, r = C.shape
-    width = r + 2 * _PAD
-    floats = np.empty((n_threads, 7, width), C.dtype)
+    width = r + 3 * _PAD
+    floats = np.empty((n_threads, 10, width), C.dtype)
     ints = np.empty((n_threads, 3, width), np.int64)
-    flags = np.empty((n_threads, width), np.bool_)
+    flags = np.empty((n_threads, 2, width), np.bool_)
     U = np.empty((n_threads, width, width), C.dtype)
     residual = np.empty((n_threads, D.shape[1]), np.float64)
     norms = np.empty(r, np.float64)
@@ -453,15 +528,17 @@ def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, 
     for w in prange(n_threads):
         code, q, q_kept = floats[w, 0, :r], floats[w, 1, :r], floats[w, 2, :r]
         s, a, a_kept, v = floats[w, 3], floats[w, 4], floats[w, 5], floats[w, 6]
+        d, inverse = floats[w, 7], floats[w, 8]
         S, S_kept, out = ints[w, 0], ints[w, 1], ints[w, 2]
         for i in range(w, n, n_threads):
             for j in range(r):
                 code[j] = A[i, j]
             rounds[i], k, _ = _solve_row(
                 G, C[i], xx[i], D.shape[1], t, tol * xx[i] / 2, max_iter, floor,
-                code, q, q_kept, S, S_kept, s, a, a_kept, v, out, flags[w], U[w],
+                code, q, q_kept, S, S_kept, s, a, a_kept, v, out,
+                flags[w, 0], flags[w, 1], U[w], d, inverse, floats[w, 9],
             )
-            gap[i] = _certified_gap(X[i], D, norms, t, S, a, k, q, error, residual[w])
+            gap[i] = _certified_gap(X[i], D, norms, t, S, a, k, q, error, residual[w], flags[w, 1])
             for j in range(r):
                 A[i, j] = code[j]
 
