@@ -21,9 +21,12 @@ a descent method that ends. A warm start begins with the support and the signs o
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numba
 import numpy as np
 from numba import njit, prange
+from threadpoolctl import ThreadpoolController
 
 from zsl.checks import Array
 from zsl.sparse.lasso import Codes, scale
@@ -38,6 +41,10 @@ _PAD = 16
 _QUOTA = 20
 # Careful rounds without improvement after which a row is given up.
 _STALLS = 12
+# For up to this many rows and from this many atoms on, the Gram matrix costs more than it saves.
+_FEW, _MANY_ATOMS = 4, 256
+# Atoms in the first working set of such a row.
+_WORK = 64
 # From this tolerance on float32 is precise enough to search in.
 _LOOSE = 1e-5
 
@@ -255,6 +262,15 @@ def _entering(q, is_in, t, most, quota, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
+def _gap_of(rr, rx, t, steepest, l1):  # type: ignore[no-untyped-def]
+    """Gap between a code of residual R, ``rr = |R|^2``, ``rx = <R, x>``, and the best feasible multiple of R."""
+    limit = t / steepest if steepest > 0 else np.inf
+    s = rx / rr if rr > 0 else 0.0
+    s = min(max(s, -limit), limit)
+    return max(0.5 * rr + t * l1 - s * rx + 0.5 * s * s * rr, 0.0)
+
+
+@njit(cache=True, fastmath=_FAST, error_model="numpy")
 def _gap(xx, c, q, t, S, a, k, most):  # type: ignore[no-untyped-def]
     """Duality gap and objective, both of the problem in the units of the module's docstring."""
     ac, aq, l1 = 0.0, 0.0, 0.0
@@ -264,12 +280,7 @@ def _gap(xx, c, q, t, S, a, k, most):  # type: ignore[no-untyped-def]
         ac += v * c[j]
         aq += v * q[j]
         l1 += abs(v)
-    rr = max(xx - ac - aq, 0.0)
-    rx = xx - ac
-    limit = t / most if most > 0 else np.inf
-    s = rx / rr if rr > 0 else 0.0
-    s = min(max(s, -limit), limit)
-    return 0.5 * rr + t * l1 - s * rx + 0.5 * s * s * rr, t * l1 - 0.5 * (ac + aq)
+    return _gap_of(max(xx - ac - aq, 0.0), xx - ac, float(t), float(most), l1), t * l1 - 0.5 * (ac + aq)
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
@@ -503,13 +514,9 @@ def _certified_gap(x, D, norms, t, S, a, k, q, error, R, is_done):  # type: igno
             for m in range(p):
                 total += R[m] * d0[m]
             steepest = max(steepest, abs(total))
-    limit = t / steepest if steepest > 0 else np.inf
-    factor = rx / rr if rr > 0 else 0.0
-    factor = min(max(factor, -limit), limit)
-    return max(0.5 * rr + t * l1 - factor * rx + 0.5 * factor * factor * rr, 0.0)
+    return _gap_of(rr, rx, float(t), steepest, l1)
 
 
-@njit(cache=True, parallel=True)
 def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, n_threads):  # type: ignore[no-untyped-def]
     """Codes of all rows into ``A``, thread ``w`` of ``n_threads`` taking every ``n_threads``-th row.
 
@@ -543,6 +550,11 @@ def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, 
                 A[i, j] = code[j]
 
 
+_solve_rows_parallel = njit(cache=True, parallel=True)(_solve_rows)
+# A parallel region costs a lone row more than the row itself.
+_solve_rows_serial = njit(cache=True)(_solve_rows)
+
+
 def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int) -> Codes:
     """Block active set with an updated Cholesky factor. Arguments and result as in :func:`zsl.sparse.sparse_encode`.
 
@@ -550,6 +562,11 @@ def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max
     all the same, and a row that missed ``tol`` is searched again in float64.
     """
     A = np.zeros((len(X), len(D)), X.dtype) if init is None else init.copy()
+    if len(X) <= _FEW and len(D) >= _MANY_ATOMS:
+        # Threads would wait for each other longer than they work.
+        with _blas().limit(limits=1, user_api="blas"):
+            few = [_solve_one(x, D, lam, a, tol, max_iter) for x, a in zip(X, A)]
+        return Codes(A, np.array([gap for gap, _ in few]), max(n for _, n in few))
     if X.dtype == np.float32 or tol < _LOOSE:
         gap, n_iter = _solve_in(X.dtype.type, X, D, lam, A, tol, max_iter)
         return Codes(A, gap, n_iter)
@@ -560,6 +577,50 @@ def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max
         gap[missed], more = _solve_in(np.float64, X[missed], D, lam, again, tol, max_iter)
         A[missed], n_iter = again, max(n_iter, more)
     return Codes(A, gap, n_iter)
+
+
+@lru_cache(maxsize=1)
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _solve_one(x: Array, D: Array, lam: float, a: Array, tol: float, max_iter: int) -> tuple[float, int]:
+    """Improve the code ``a`` of one sample in place without the Gram matrix of all atoms; its gap and the rounds.
+
+    The problem is solved on a working set of atoms, which grows by those that violate the conditions.
+    """
+    r, p = D.shape
+    t = lam * p / (2 * r)
+    x64 = x.astype(np.float64, copy=False)
+    xx = float(x64 @ x64)
+    # Rounding of a product of D with the residual, by atom and per unit of the residual.
+    error = np.finfo(D.dtype).eps * (16 + p**0.5) * np.sqrt(np.einsum("ij,ij->i", D, D))
+    work, total, gap = np.flatnonzero(a), 0, np.inf
+    q = D @ (x - a[work] @ D[work])
+    while True:
+        # As many again as there are, at least a batch: those with the steepest correlations.
+        steep = np.abs(q)
+        steep[work] = -1
+        batch = min(max(_WORK, len(work)), r)
+        new = np.argpartition(steep, r - batch)[r - batch :]
+        work = np.concatenate([work, new[steep[new] > t]])
+        if 2 * len(work) > r:
+            gaps, n = _solve_in(D.dtype.type, x[None], D, lam, a[None], tol, max_iter)
+            return float(gaps[0]), total + n
+        part, code = D[work], a[work][None]
+        # The penalty is lam / r whatever the number of atoms.
+        _, n = _solve_in(D.dtype.type, x[None], part, lam * len(work) / r, code, 0.5 * tol, max_iter)
+        a[work], total = code[0], total + n
+        used = np.flatnonzero(code[0])
+        residual = x64 - code[0][used].astype(np.float64) @ part[used].astype(np.float64)
+        q = D @ residual.astype(D.dtype)
+        rr, rx = float(residual @ residual), float(residual @ x64)
+        low = np.abs(q) - error * rr**0.5
+        candidates = np.flatnonzero(np.abs(q) + error * rr**0.5 >= low.max())
+        steepest = float(np.abs(D[candidates].astype(np.float64) @ residual).max())
+        before, gap = gap, _gap_of(rr, rx, t, steepest, float(np.abs(code).sum(dtype=np.float64))) * 2 / p
+        if gap <= tol * xx / p or total >= max_iter or gap >= before:
+            return gap, total
 
 
 def _solve_in(
@@ -579,8 +640,9 @@ def _solve_in(
     for start in range(0, len(X), _BLOCK):
         rows = slice(start, start + _BLOCK)
         C = X[rows].astype(dtype, copy=False) @ Dw.T
-        _solve_rows(
+        n_threads = min(numba.get_num_threads(), len(C))
+        (_solve_rows_serial if n_threads == 1 else _solve_rows_parallel)(
             X[rows], D, G, C, xx[rows], dtype(lam * p / (2 * r)), aim, max_iter, dtype(64 * eps), error,
-            A[rows], gap[rows], rounds[rows], numba.get_num_threads(),
+            A[rows], gap[rows], rounds[rows], n_threads,
         )  # fmt: skip
     return np.maximum(gap, 0.0) * (2 / p), int(rounds.max())
