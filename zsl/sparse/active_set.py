@@ -1,7 +1,9 @@
+# numba's functions are typed by their arguments.
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 r"""Exact codes by a block active set: the default solver, and the fast one.
 
-With the Gram matrix :math:`G = DD^T`, :math:`c = xD^T` and :math:`t = \lambda p / 2r`, Eq. (5) is ``p/2`` times
-smaller than
+With the Gram matrix :math:`G = DD^T`, :math:`c = xD^T` and :math:`t = \lambda p / 2r`, Eq. (5) is ``p/2``
+times smaller than
 
 .. math:: \min_a \; \tfrac12 aGa^T - ca^T + t \|a\|_1 ,
 
@@ -14,7 +16,8 @@ Cholesky factor of :math:`G_{SS}`. One round
 
 The factor is updated, never begun anew: only what follows the first column that changed is computed again.
 Few rounds are needed (2 or 3 for 20 non-zeros, 7 for 165), since nothing is followed along a path and no
-coordinate is visited twice. Letting many atoms in and out at once may, in theory, not lower the objective. It is
+coordinate is visited twice. Letting many atoms in and out at once may, in theory, not lower the objective.
+It is
 therefore checked, and a round that failed is replaced by *careful* ones that stop at the first sign change,
 a descent method that ends. A warm start begins with the support and the signs of ``init``.
 """
@@ -50,7 +53,7 @@ _LOOSE = 1e-5
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _correlations(G, c, S, a, k, q):  # type: ignore[no-untyped-def]
+def _correlations(G, c, S, a, k, q):
     """``q = c - a G`` for a code with ``k`` non-zeros ``a[i]`` at the atoms ``S[i]``."""
     r = len(c)
     for j in range(r):
@@ -75,18 +78,19 @@ def _correlations(G, c, S, a, k, q):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _padded(k):  # type: ignore[no-untyped-def]
+def _padded(k):
     """A multiple of ``_PAD`` above k: rows of the factor are zero from k to there."""
     return (k // _PAD + 1) * _PAD
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _append(G, S, first, k, U, d, inverse, floor):  # type: ignore[no-untyped-def]
+def _append(G, S, first, k, U, d, inverse, floor):
     """Extend the Cholesky factor of ``G[S, S]`` from its first ``first`` columns to ``k``.
 
-    ``U`` holds what is strictly above the diagonal, zeros elsewhere up to ``_padded(k)``; ``d`` the diagonal and
-    ``inverse`` its inverse. An atom whose pivot is below ``floor * G_jj`` depends on those before it: it is left
-    out, with ``d`` and ``inverse`` zero, and the factor is that of the other atoms.
+    ``U`` holds what is strictly above the diagonal, zeros elsewhere up to ``_padded(k)``; ``d`` the
+    diagonal and
+    ``inverse`` its inverse. An atom whose pivot is below ``floor * G_jj`` depends on those before it: it
+    is left out, with ``d`` and ``inverse`` zero, and the factor is that of the other atoms.
     """
     end = _padded(k)
     for i in range(k):
@@ -98,7 +102,8 @@ def _append(G, S, first, k, U, d, inverse, floor):  # type: ignore[no-untyped-de
         for i in range(j + 1):
             U[i, j] = g[S[i]]
     for i in range(k):
-        # Eight rows above are applied per pass. Loops run over slices from 0, with one target each: numba's code
+        # Eight rows above are applied per pass. Loops run over slices from 0, with one target each:
+        # numba's code
         # for others (an index that might be negative, more than one array written) is not vectorised.
         low = first if i < first else i
         row = U[i, low:end]
@@ -135,7 +140,7 @@ def _append(G, S, first, k, U, d, inverse, floor):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _remove_column(i, k, U, d, inverse, w):  # type: ignore[no-untyped-def]
+def _remove_column(i, k, U, d, inverse, w):
     """Take atom ``i`` out of a factor of ``k``, by Givens rotations of the rows below it."""
     end = _padded(k)
     for n in range(i):
@@ -165,7 +170,7 @@ def _remove_column(i, k, U, d, inverse, w):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _remove(gone, S, s, a, v, k, U, d, inverse, w, is_in):  # type: ignore[no-untyped-def]
+def _remove(gone, S, s, a, v, k, U, d, inverse, w, is_in):
     """Remove the atoms marked in ``gone`` from S, s, a, v and from the factor.
 
     Returns the new ``k`` and the number of columns of the factor that are right: where many atoms go it is
@@ -199,7 +204,7 @@ def _remove(gone, S, s, a, v, k, U, d, inverse, w, is_in):  # type: ignore[no-un
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _solve_factored(U, inverse, k, b):  # type: ignore[no-untyped-def]
+def _solve_factored(U, inverse, k, b):
     """``b <- (U'U)^-1 b``, zero at the atoms left out."""
     end = _padded(k)
     f = b[0] * 0
@@ -220,15 +225,16 @@ def _solve_factored(U, inverse, k, b):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _newton(U, inverse, q, t, S, s, k, v):  # type: ignore[no-untyped-def]
-    """``v``: the step from the code to which ``q`` belongs to the minimiser on the support for the signs ``s``."""
+def _newton(U, inverse, q, t, S, s, k, v):
+    """``v``: the step from the code to which ``q`` belongs to the minimiser on the support for the signs
+    ``s``."""
     for i in range(k):
         v[i] = q[S[i]] - t * s[i]
     _solve_factored(U, inverse, k, v)
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _entering(q, is_in, t, most, quota, out):  # type: ignore[no-untyped-def]
+def _entering(q, is_in, t, most, quota, out):
     """Write about ``quota`` atoms outside the support with the largest ``|q| > t`` to ``out``; their number.
 
     The cut is made on a histogram, so that it costs two passes over q and depends on no order.
@@ -262,8 +268,9 @@ def _entering(q, is_in, t, most, quota, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _gap_of(rr, rx, t, steepest, l1):  # type: ignore[no-untyped-def]
-    """Gap between a code of residual R, ``rr = |R|^2``, ``rx = <R, x>``, and the best feasible multiple of R."""
+def _gap_of(rr, rx, t, steepest, l1):
+    """Gap between a code of residual R, ``rr = |R|^2``, ``rx = <R, x>``, and the best feasible multiple of
+    R."""
     limit = t / steepest if steepest > 0 else np.inf
     s = rx / rr if rr > 0 else 0.0
     s = min(max(s, -limit), limit)
@@ -271,23 +278,26 @@ def _gap_of(rr, rx, t, steepest, l1):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _gap(xx, c, q, t, S, a, k, most):  # type: ignore[no-untyped-def]
+def _gap(xx, c, q, t, S, a, k, most):
     """Duality gap and objective, both of the problem in the units of the module's docstring."""
     ac, aq, l1 = 0.0, 0.0, 0.0
     for i in range(k):
         j = S[i]
-        v = float(a[i])
+        v = np.float64(a[i])
         ac += v * c[j]
         aq += v * q[j]
         l1 += abs(v)
-    return _gap_of(max(xx - ac - aq, 0.0), xx - ac, float(t), float(most), l1), t * l1 - 0.5 * (ac + aq)
+    return _gap_of(max(xx - ac - aq, 0.0), xx - ac, np.float64(t), np.float64(most), l1), t * l1 - 0.5 * (
+        ac + aq
+    )
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v, gone, is_in):  # type: ignore[no-untyped-def]
+def _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v, gone, is_in):
     """One step of a descent method: towards the minimiser on the support, as far as the first sign change.
 
-    ``enter`` is the atom to let in first, or -1. Changes S, s, a; the new ``k``, the columns of the factor that
+    ``enter`` is the atom to let in first, or -1. Changes S, s, a; the new ``k``, the columns of the factor
+    that
     are right, and whether the step was a full one (only then the support is solved, and another may enter).
     """
     if enter >= 0:
@@ -298,7 +308,8 @@ def _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v,
     theta, full = 1.0, True
     exchange = enter >= 0 and inverse[k - 1] == 0
     if exchange:
-        # It depends on the support: exchange it for one of them along d_enter = w D_S, which leaves the residual.
+        # It depends on the support: exchange it for one of them along d_enter = w D_S, which leaves the
+        # residual.
         for i in range(k - 1):
             v[i] = G[enter, S[i]]
         _solve_factored(U, inverse, k - 1, v)
@@ -330,7 +341,7 @@ def _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v,
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _largest(q):  # type: ignore[no-untyped-def]
+def _largest(q):
     most = q[0] * 0
     for j in range(len(q)):
         most = max(most, abs(q[j]))
@@ -338,11 +349,36 @@ def _largest(q):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _solve_row(G, c, xx, p, t, tol, max_iter, floor, code, q, q_kept, S, S_kept, s, a, a_kept, v, out, is_in, gone, U, d, inverse, w):  # type: ignore[no-untyped-def]
+def _solve_row(
+    G,
+    c,
+    xx,
+    p,
+    t,
+    tol,
+    max_iter,
+    floor,
+    code,
+    q,
+    q_kept,
+    S,
+    S_kept,
+    s,
+    a,
+    a_kept,
+    v,
+    out,
+    is_in,
+    gone,
+    U,
+    d,
+    inverse,
+    w,
+):
     """Codes of one row into ``code``, whose non-zeros are the start: rounds used, non-zeros and gap.
 
-    On return ``S``, ``a`` are the support and its values, ``q`` their correlations. ``s`` holds the signs, names
-    with ``kept`` the last code that was an improvement; all else is work space.
+    On return ``S``, ``a`` are the support and its values, ``q`` their correlations. ``s`` holds the signs,
+    names with ``kept`` the last code that was an improvement; all else is work space.
     """
     r = len(c)
     k = 0
@@ -457,11 +493,11 @@ def _solve_row(G, c, xx, p, t, tol, max_iter, floor, code, q, q_kept, S, S_kept,
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _certified_gap(x, D, norms, t, S, a, k, q, error, R, is_done):  # type: ignore[no-untyped-def]
+def _certified_gap(x, D, norms, t, S, a, k, q, error, R, is_done):
     """Duality gap in float64 from the residual itself, in the units of the module's docstring.
 
-    ``q`` is known to ``error * |d_j| (|x| + sum |a_i| |d_i|)``: only atoms that can be the steepest are multiplied
-    out again.
+    ``q`` is known to ``error * |d_j| (|x| + sum |a_i| |d_i|)``: only atoms that can be the steepest are
+    multiplied out again.
     """
     r, p = D.shape
     for j in range(p):
@@ -469,12 +505,12 @@ def _certified_gap(x, D, norms, t, S, a, k, q, error, R, is_done):  # type: igno
     i = 0
     while i + 4 <= k:
         d0, d1, d2, d3 = D[S[i]], D[S[i + 1]], D[S[i + 2]], D[S[i + 3]]
-        a0, a1, a2, a3 = float(a[i]), float(a[i + 1]), float(a[i + 2]), float(a[i + 3])
+        a0, a1, a2, a3 = np.float64(a[i]), np.float64(a[i + 1]), np.float64(a[i + 2]), np.float64(a[i + 3])
         for j in range(p):
             R[j] -= (a0 * d0[j] + a1 * d1[j]) + (a2 * d2[j] + a3 * d3[j])
         i += 4
     while i < k:
-        d0, a0 = D[S[i]], float(a[i])
+        d0, a0 = D[S[i]], np.float64(a[i])
         for j in range(p):
             R[j] -= a0 * d0[j]
         i += 1
@@ -485,10 +521,10 @@ def _certified_gap(x, D, norms, t, S, a, k, q, error, R, is_done):  # type: igno
     for j in range(p):
         rr += R[j] * R[j]
         rx += R[j] * x[j]
-        xx += float(x[j]) * x[j]
+        xx += np.float64(x[j]) * x[j]
     for m in range(k):
-        l1 += abs(float(a[m]))
-        size += abs(float(a[m])) * norms[S[m]]
+        l1 += abs(np.float64(a[m]))
+        size += abs(np.float64(a[m])) * norms[S[m]]
     error *= np.sqrt(xx) + size
     bound = 0.0
     for j in range(r):
@@ -514,10 +550,10 @@ def _certified_gap(x, D, norms, t, S, a, k, q, error, R, is_done):  # type: igno
             for m in range(p):
                 total += R[m] * d0[m]
             steepest = max(steepest, abs(total))
-    return _gap_of(rr, rx, float(t), steepest, l1)
+    return _gap_of(rr, rx, np.float64(t), steepest, l1)
 
 
-def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, n_threads):  # type: ignore[no-untyped-def]
+def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, n_threads):
     """Codes of all rows into ``A``, thread ``w`` of ``n_threads`` taking every ``n_threads``-th row.
 
     Work space is allocated here, once, and not in the parallel loop.
@@ -541,9 +577,30 @@ def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, 
             for j in range(r):
                 code[j] = A[i, j]
             rounds[i], k, _ = _solve_row(
-                G, C[i], xx[i], D.shape[1], t, tol * xx[i] / 2, max_iter, floor,
-                code, q, q_kept, S, S_kept, s, a, a_kept, v, out,
-                flags[w, 0], flags[w, 1], U[w], d, inverse, floats[w, 9],
+                G,
+                C[i],
+                xx[i],
+                D.shape[1],
+                t,
+                tol * xx[i] / 2,
+                max_iter,
+                floor,
+                code,
+                q,
+                q_kept,
+                S,
+                S_kept,
+                s,
+                a,
+                a_kept,
+                v,
+                out,
+                flags[w, 0],
+                flags[w, 1],
+                U[w],
+                d,
+                inverse,
+                floats[w, 9],
             )
             gap[i] = _certified_gap(X[i], D, norms, t, S, a, k, q, error, residual[w], flags[w, 1])
             for j in range(r):
@@ -556,7 +613,8 @@ _solve_rows_serial = njit(cache=True)(_solve_rows)
 
 
 def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int) -> Codes:
-    """Block active set with an updated Cholesky factor. Arguments and result as in :func:`zsl.sparse.sparse_encode`.
+    """Block active set with an updated Cholesky factor. Arguments and result as in
+    :func:`zsl.sparse.sparse_encode`.
 
     In float64 with a loose ``tol`` the search is made in float32; the gaps are those of the float64 problem
     all the same, and a row that missed ``tol`` is searched again in float64.
@@ -585,7 +643,8 @@ def _blas() -> ThreadpoolController:
 
 
 def _solve_one(x: Array, D: Array, lam: float, a: Array, tol: float, max_iter: int) -> tuple[float, int]:
-    """Improve the code ``a`` of one sample in place without the Gram matrix of all atoms; its gap and the rounds.
+    """Improve the code ``a`` of one sample in place without the Gram matrix of all atoms; its gap and the
+    rounds.
 
     The problem is solved on a working set of atoms, which grows by those that violate the conditions.
     """
@@ -628,7 +687,7 @@ def _solve_in(
 ) -> tuple[Array, int]:
     """Improve the codes ``A`` in place, in the arithmetic of ``dtype``; their gaps and the rounds used."""
     r, p = D.shape
-    Dw = D.astype(dtype, copy=False)
+    Dw: Array = D.astype(dtype, copy=False)
     G = Dw @ Dw.T
     xx = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     gap, rounds = np.empty(len(X)), np.empty(len(X), np.int64)
@@ -639,7 +698,7 @@ def _solve_in(
     aim = 0.98 * tol
     for start in range(0, len(X), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        C = X[rows].astype(dtype, copy=False) @ Dw.T
+        C: Array = X[rows].astype(dtype, copy=False) @ Dw.T
         n_threads = min(numba.get_num_threads(), len(C))
         (_solve_rows_serial if n_threads == 1 else _solve_rows_parallel)(
             X[rows], D, G, C, xx[rows], dtype(lam * p / (2 * r)), aim, max_iter, dtype(64 * eps), error,
