@@ -287,9 +287,7 @@ def _gap(xx, c, q, t, S, a, k, most):
         ac += v * c[j]
         aq += v * q[j]
         l1 += abs(v)
-    return _gap_of(max(xx - ac - aq, 0.0), xx - ac, np.float64(t), np.float64(most), l1), t * l1 - 0.5 * (
-        ac + aq
-    )
+    return _gap_of(max(xx - ac - aq, 0.0), xx - ac, np.float64(t), np.float64(most), l1), t * l1 - 0.5 * (ac + aq)
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
@@ -449,9 +447,7 @@ def _solve_row(
                 for j in range(r):
                     if abs(q[j]) > t and not is_in[j] and (enter < 0 or abs(q[j]) > abs(q[enter])):
                         enter = j
-            k, right, full = _careful_step(
-                G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v, gone, is_in
-            )
+            k, right, full = _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v, gone, is_in)
         else:
             quota = min(max(_QUOTA, k // 2), min(p, r) - k)
             for i in range(_entering(q, is_in, t, most, quota, out)):
@@ -682,9 +678,7 @@ def _solve_one(x: Array, D: Array, lam: float, a: Array, tol: float, max_iter: i
             return gap, total
 
 
-def _solve_in(
-    dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: int
-) -> tuple[Array, int]:
+def _solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: int) -> tuple[Array, int]:
     """Improve the codes ``A`` in place, in the arithmetic of ``dtype``; their gaps and the rounds used."""
     r, p = D.shape
     Dw: Array = D.astype(dtype, copy=False)

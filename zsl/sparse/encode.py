@@ -69,9 +69,7 @@ def sparse_encode(
     if init is not None:
         init = as_matrix(init, "init", n_rows=len(X), n_columns=len(D)).astype(X.dtype, copy=False)
     solve = solver if callable(solver) else _solver(solver)
-    return solve(
-        np.ascontiguousarray(X), np.ascontiguousarray(D), float(lam), init=init, tol=tol, max_iter=max_iter
-    )
+    return solve(np.ascontiguousarray(X), np.ascontiguousarray(D), float(lam), init=init, tol=tol, max_iter=max_iter)
 
 
 def solver_names() -> list[str]:

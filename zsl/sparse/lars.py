@@ -22,9 +22,7 @@ _BLOCK = 8192
 
 
 @njit(cache=True, error_model="numpy")
-def _follow(
-    G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_in, gone, banned, U, d, inverse
-):
+def _follow(G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_in, gone, banned, U, d, inverse):
     """The code at penalty ``target`` into ``code``; the kinks passed. All else is work space.
 
     An atom that depends on the support when it would enter is left out: for a duplicate that is right, for
