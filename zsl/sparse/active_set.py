@@ -46,6 +46,8 @@ _QUOTA = 20
 _STALLS = 12
 # For up to this many rows and from this many atoms on, the Gram matrix costs more than it saves.
 _FEW, _MANY_ATOMS = 4, 256
+# Multiplications up to which products are done by one thread.
+_SMALL = 2e8
 # Atoms in the first working set of such a row.
 _WORK = 64
 # From this tolerance on float32 is precise enough to search in.
@@ -688,7 +690,10 @@ def _solve_in(
     """Improve the codes ``A`` in place, in the arithmetic of ``dtype``; their gaps and the rounds used."""
     r, p = D.shape
     Dw: Array = D.astype(dtype, copy=False)
-    G = Dw @ Dw.T
+    # Small products are done before a second thread has woken up; on a busy machine long before.
+    threads = None if r * p * (r + min(len(X), _BLOCK)) > _SMALL else 1
+    with _blas().limit(limits=threads, user_api="blas"):
+        G = Dw @ Dw.T
     xx = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     gap, rounds = np.empty(len(X)), np.empty(len(X), np.int64)
     eps = float(np.finfo(dtype).eps)
@@ -698,7 +703,8 @@ def _solve_in(
     aim = 0.98 * tol
     for start in range(0, len(X), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        C: Array = X[rows].astype(dtype, copy=False) @ Dw.T
+        with _blas().limit(limits=threads, user_api="blas"):
+            C: Array = X[rows].astype(dtype, copy=False) @ Dw.T
         n_threads = min(numba.get_num_threads(), len(C))
         (_solve_rows_serial if n_threads == 1 else _solve_rows_parallel)(
             X[rows], D, G, C, xx[rows], dtype(lam * p / (2 * r)), aim, max_iter, dtype(64 * eps), error,
