@@ -58,11 +58,8 @@ class Result:
         return float(np.median(self.seconds)) / self.n_rows if self.seconds else float("nan")
 
 
-def synthetic_features(
-    n: int, p: int, rng: np.random.Generator, n_classes: int = 40
-) -> Callable[[int], Array]:
-    """A sampler of l2-normalised ReLU features: a heavy common part, class means, low-rank and white
-    variation."""
+def synthetic_features(p: int, rng: np.random.Generator, n_classes: int = 40) -> Callable[[int], Array]:
+    """A sampler of l2-normalised ReLU features: heavy common part, class means, low-rank and white noise."""
     common = rng.gamma(1.0, 1.0, p) - 0.3
     means = 0.8 * rng.standard_normal((n_classes, p))
     mixing = rng.standard_normal((64, p)) / 8
@@ -87,7 +84,7 @@ def perturbed(S: Array, size: float, rng: np.random.Generator) -> Array:
 def synthetic(n: int, p: int, r: int, seed: int = 0) -> tuple[Array, Array]:
     """Samples, and a dictionary of perturbed other samples."""
     rng = np.random.default_rng(seed)
-    sample = synthetic_features(n, p, rng)
+    sample = synthetic_features(p, rng)
     return sample(n), perturbed(sample(r), 0.5, rng)
 
 
@@ -196,7 +193,7 @@ def encode_problems(n: int, r: int, p: int) -> list[tuple[Problem, dict[str, Con
         moved = perturbed(D, 0.02, np.random.default_rng(1))
         for n_nonzero in (20, 165):
             lam = penalty_for(X, D, n_nonzero)
-            few = max(n // (20 if n_nonzero < 100 else 50), 20)
+            few = max(n // (20 if n_nonzero < 100 else 100), 20)
             against: dict[str, Contender] = {
                 "zsl float64": ours,
                 "zsl float32": partial(ours, dtype=np.float32),
