@@ -16,9 +16,9 @@ Cholesky factor of :math:`G_{SS}`. One round
 
 The factor is updated: columns are appended, and taken out by Givens rotations unless many go at once.
 Few rounds are needed (2 or 3 for 20 non-zeros, 7 for 165), since nothing is followed along a path and no
-coordinate is visited twice. Letting many atoms in and out at once need not lower the objective. It is therefore
-checked, and a round that failed is replaced by *careful* ones that let one atom in and stop at the first sign
-change, a descent method that ends. A warm start begins with the support and the signs of ``init``.
+coordinate is visited twice. Letting many atoms in and out at once need not lower the objective: a check
+follows, and a round that failed is replaced by *careful* ones that let one atom in and stop at the first
+sign change, a descent method that ends. A warm start begins with the support and the signs of ``init``.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _solve_factored(U, inverse, k, b):
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
 def _newton(U, inverse, q, t, S, s, k, v):
-    """``v``: the step from the code to which ``q`` belongs to the minimiser on the support for signs ``s``."""
+    """``v``: the step from the code to which ``q`` belongs to the minimiser on S for the signs s."""
     for i in range(k):
         v[i] = q[S[i]] - t * s[i]
     _solve_factored(U, inverse, k, v)
