@@ -14,12 +14,11 @@ Cholesky factor of :math:`G_{SS}`. One round
 2. lets many of the atoms with ``|q| > t`` enter at once, at most a share of the support, largest first;
 3. solves on S; atoms whose sign came out wrong leave, all at once, until every sign is right.
 
-The factor is updated, never begun anew: only what follows the first column that changed is computed again.
+The factor is updated: columns are appended, and taken out by Givens rotations unless many go at once.
 Few rounds are needed (2 or 3 for 20 non-zeros, 7 for 165), since nothing is followed along a path and no
-coordinate is visited twice. Letting many atoms in and out at once may, in theory, not lower the objective.
-It is
-therefore checked, and a round that failed is replaced by *careful* ones that stop at the first sign change,
-a descent method that ends. A warm start begins with the support and the signs of ``init``.
+coordinate is visited twice. Letting many atoms in and out at once need not lower the objective: a check
+follows, and a round that failed is replaced by *careful* ones that let one atom in and stop at the first
+sign change, a descent method that ends. A warm start begins with the support and the signs of ``init``.
 """
 
 from __future__ import annotations
@@ -46,6 +45,8 @@ _QUOTA = 20
 _STALLS = 12
 # For up to this many rows and from this many atoms on, the Gram matrix costs more than it saves.
 _FEW, _MANY_ATOMS = 4, 256
+# Multiplications up to which products are done by one thread.
+_SMALL = 2e8
 # Atoms in the first working set of such a row.
 _WORK = 64
 # From this tolerance on float32 is precise enough to search in.
@@ -226,21 +227,21 @@ def _solve_factored(U, inverse, k, b):
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
 def _newton(U, inverse, q, t, S, s, k, v):
-    """``v``: the step from the code to which ``q`` belongs to the minimiser on the support for the signs
-    ``s``."""
+    """``v``: the step from the code to which ``q`` belongs to the minimiser on S for the signs s."""
     for i in range(k):
         v[i] = q[S[i]] - t * s[i]
     _solve_factored(U, inverse, k, v)
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _entering(q, is_in, t, most, quota, out):
+def _entering(q, is_in, t, most, quota, out, counts):
     """Write about ``quota`` atoms outside the support with the largest ``|q| > t`` to ``out``; their number.
 
     The cut is made on a histogram, so that it costs two passes over q and depends on no order.
     """
     r = len(q)
-    counts = np.zeros(64, np.int64)
+    for b in range(64):
+        counts[b] = 0
     step = (most - t) / 64
     if not step > 0:
         return 0
@@ -306,8 +307,8 @@ def _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v,
     theta, full = 1.0, True
     exchange = enter >= 0 and inverse[k - 1] == 0
     if exchange:
-        # It depends on the support: exchange it for one of them along d_enter = w D_S, which leaves the
-        # residual.
+        # It depends on the support: exchange it for one of them along d_enter = w D_S: the residual
+        # stays.
         for i in range(k - 1):
             v[i] = G[enter, S[i]]
         _solve_factored(U, inverse, k - 1, v)
@@ -372,6 +373,7 @@ def _solve_row(
     d,
     inverse,
     w,
+    counts,
 ):
     """Codes of one row into ``code``, whose non-zeros are the start: rounds used, non-zeros and gap.
 
@@ -450,7 +452,7 @@ def _solve_row(
             k, right, full = _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v, gone, is_in)
         else:
             quota = min(max(_QUOTA, k // 2), min(p, r) - k)
-            for i in range(_entering(q, is_in, t, most, quota, out)):
+            for i in range(_entering(q, is_in, t, most, quota, out, counts)):
                 S[k], a[k], s[k] = out[i], 0, 1 if q[out[i]] > 0 else -1
                 is_in[S[k]] = True
                 k += 1
@@ -558,6 +560,7 @@ def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, 
     width = r + 3 * _PAD
     floats = np.empty((n_threads, 10, width), C.dtype)
     ints = np.empty((n_threads, 3, width), np.int64)
+    counts = np.empty((n_threads, 64), np.int64)
     flags = np.empty((n_threads, 2, width), np.bool_)
     U = np.empty((n_threads, width, width), C.dtype)
     residual = np.empty((n_threads, D.shape[1]), np.float64)
@@ -597,6 +600,7 @@ def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, 
                 d,
                 inverse,
                 floats[w, 9],
+                counts[w],
             )
             gap[i] = _certified_gap(X[i], D, norms, t, S, a, k, q, error, residual[w], flags[w, 1])
             for j in range(r):
@@ -639,8 +643,7 @@ def _blas() -> ThreadpoolController:
 
 
 def _solve_one(x: Array, D: Array, lam: float, a: Array, tol: float, max_iter: int) -> tuple[float, int]:
-    """Improve the code ``a`` of one sample in place without the Gram matrix of all atoms; its gap and the
-    rounds.
+    """Improve the code ``a`` of one sample without the Gram matrix of all atoms; its gap and the rounds.
 
     The problem is solved on a working set of atoms, which grows by those that violate the conditions.
     """
@@ -682,7 +685,10 @@ def _solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float,
     """Improve the codes ``A`` in place, in the arithmetic of ``dtype``; their gaps and the rounds used."""
     r, p = D.shape
     Dw: Array = D.astype(dtype, copy=False)
-    G = Dw @ Dw.T
+    # Small products are done before a second thread has woken up; on a busy machine long before.
+    threads = None if r * p * (r + min(len(X), _BLOCK)) > _SMALL else 1
+    with _blas().limit(limits=threads, user_api="blas"):
+        G = Dw @ Dw.T
     xx = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     gap, rounds = np.empty(len(X)), np.empty(len(X), np.int64)
     eps = float(np.finfo(dtype).eps)
@@ -692,7 +698,8 @@ def _solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float,
     aim = 0.98 * tol
     for start in range(0, len(X), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        C: Array = X[rows].astype(dtype, copy=False) @ Dw.T
+        with _blas().limit(limits=threads, user_api="blas"):
+            C: Array = X[rows].astype(dtype, copy=False) @ Dw.T
         n_threads = min(numba.get_num_threads(), len(C))
         (_solve_rows_serial if n_threads == 1 else _solve_rows_parallel)(
             X[rows], D, G, C, xx[rows], dtype(lam * p / (2 * r)), aim, max_iter, dtype(64 * eps), error,

@@ -77,8 +77,7 @@ def _solve_block(
         todo, C, z, dual = todo[alive], C[alive], z[alive], dual[alive]
         if primal > 10 * change or change > 10 * primal:
             factor = dtype(2 if primal > change else 0.5)
-            # Out of range, division would spoil everything; n_iter doubles as a clock against endless
-            # changes.
+            # Far out, rounding in the inverse would spoil everything; and changes must come to an end.
             if 1e-6 * spectrum[-1] < rho * factor < 1e3 * spectrum[-1] and n_iter < 1000:
                 rho, dual = rho * factor, dual / factor
                 M = inverse(rho)

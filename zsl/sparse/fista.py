@@ -24,8 +24,7 @@ def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max
     A = np.zeros((len(X), len(D)), X.dtype) if init is None else init.copy()
     gap = np.empty(len(X))
     G = D @ D.T
-    # Any step <= 1/L converges; the excess covers rounding in the largest eigenvalue, the floor a zero
-    # dictionary.
+    # Any step <= 1/L converges; the excess covers rounding in the largest eigenvalue, the floor a zero dictionary.
     top = float(np.linalg.eigvalsh(G)[-1]) * (1 + 1e-5)
     L = max(2.0 / D.shape[1] * top, 1e-30)
     n_iter = 0

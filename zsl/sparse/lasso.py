@@ -26,8 +26,7 @@ class Codes(NamedTuple):
     A: Array
     """(n, r) codes, one row per sample."""
     gap: Array
-    """(n,) upper bound on ``P(A[i]) - min P`` from duality, float64. Not converging is not an error: read
-    it."""
+    """(n,) upper bound on ``P(A[i]) - min P`` from duality, float64. Not converging is not an error: read it."""
     n_iter: int
     """Iterations of the row that took longest."""
 
@@ -56,8 +55,7 @@ def duality_gap(X: Array, D: Array, A: Array, lam: float) -> Array:
     r"""An upper bound on ``P(A[i]) - min P`` for every row, valid for any codes.
 
     The dual of Eq. (5) is :math:`\max_v \langle v, x\rangle - \tfrac p4 \|v\|^2` subject to
-    :math:`\|D v\|_\infty \le \lambda / r`. The residual :math:`R = x - aD`, scaled by the best feasible
-    factor,
+    :math:`\|D v\|_\infty \le \lambda / r`. The residual :math:`R = x - aD`, scaled by the best feasible factor,
     is a dual point; weak duality does the rest. Computed in float64 whatever the dtype of the codes, since
     the gap is a small difference of larger numbers.
 
@@ -75,8 +73,7 @@ def duality_gap(X: Array, D: Array, A: Array, lam: float) -> Array:
         RR, Rx = np.einsum("ij,ij->i", R, R), np.einsum("ij,ij->i", R, x)
         steepest = np.abs(R @ D.T).max(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            # v = (2/p) s R is feasible for |s| <= limit; the dual is a parabola in s with its top at
-            # <R,x>/|R|^2.
+            # v = (2/p) s R is feasible for |s| <= limit; the dual is a parabola in s with its top at <R,x>/|R|^2.
             limit = np.where(steepest > 0, lam * p / (2 * r) / steepest, np.inf)
             top = np.where(RR > 0, Rx / RR, 0.0)
         s = np.clip(top, -limit, limit)
@@ -96,8 +93,7 @@ def lambda_max(X: Array, D: Array) -> Array:
 
 
 def scale(X: Array) -> Array:
-    """``|x|^2 / p`` for every row: the value of ``P`` at the zero code, in which ``tol`` is measured;
-    (n,)."""
+    """``|x|^2 / p`` for every row: the value of ``P`` at the zero code, in which ``tol`` is measured; (n,)."""
     return np.einsum("ij,ij->i", X, X, dtype=np.float64) / X.shape[1]
 
 

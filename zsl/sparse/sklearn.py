@@ -22,14 +22,7 @@ def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max
 
     r = len(D)
     # Coordinate descent on the p samples of each row's regression problem x ~ D' a.
-    model = Lasso(
-        lam / (2 * r),
-        fit_intercept=False,
-        tol=tol / 2,
-        max_iter=max_iter,
-        warm_start=True,
-        precompute=D @ D.T,
-    )
+    model = Lasso(lam / (2 * r), fit_intercept=False, tol=tol / 2, max_iter=max_iter, warm_start=True, precompute=D @ D.T)
     A = np.zeros((len(X), r), X.dtype)
     columns = np.asfortranarray(D.T)
     n_iter = 0
