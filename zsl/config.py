@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[+-]?\d[\d_]*\Z")
 _OVERRIDE = re.compile(r"(?P<key>\+{0,2}(?P<group>[A-Za-z_/]+)(@[^=]*)?)=(?P<value>.*)\Z", re.S)
 _SWEEP = re.compile(r"(?P<function>choice|glob)\((?P<arguments>[^()\[\]=]*)\)\Z", re.S)
 # Keys of a YAML file that describe it rather than being arguments of what it builds.
-_DESCRIPTIVE = {"_target_", "_partial_", "datasets"}
+_DESCRIPTIVE = {"_target_", "_partial_", "datasets", "grid"}
 
 
 def conf_dir() -> Path:

@@ -8,13 +8,14 @@ import resource
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from zsl import tuning
 from zsl.checks import Array, Seed, check_value
 from zsl.config import build, compose, options
 from zsl.data.dataset import ZeroShotData
@@ -64,6 +65,8 @@ class Result:
     """The dictionaries, saved as ``dictionaries.npz``."""
     stages: list[Stage]
     """Scores and predicted attributes of the test images by pair of rules; in memory only."""
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    """Every setting that was tried on validation classes, with its accuracy on each fold."""
 
 
 def run(cfg: DictConfig, folder: Path | None = None) -> Result:
@@ -83,11 +86,20 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
     """
     plain = resolve(cfg)
     check_value(Seed, plain["seed"], "seed")
-    data = load_data(plain)
+    _preprocessing(plain)  # what is wrong with it is said before anything is read
+    raw = read_data(plain)
     model: Model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
     _check_inference(plain, model)
     if folder is not None:
         _check_tracking(plain["tracking"])
+    selection = None
+    if plain["tune"]["name"] != "none":
+        selected = time.perf_counter()
+        selection = tuning.select(cfg, raw, resolve=resolve, transform=transform_data, infer=infer)
+        plain = resolve(tuning.changed(cfg, selection.settings))
+        model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
+        selected = time.perf_counter() - selected
+    data = transform_data(plain, raw)
 
     start = time.perf_counter()
     model.fit(data.X, data.y, data.Z, data.Z_unseen)
@@ -98,9 +110,12 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
     metrics = summarise(stages, data.y_unseen)
     metrics |= certificates(model, stages)
     metrics["time_fit_s"], metrics["time_infer_s"] = fitted - start, inferred - fitted
+    if selection is not None:
+        metrics["time_tune_s"] = selected
+        metrics["tune_acc_class"] = max(trial["acc_class"] for trial in selection.trials)
     metrics["peak_rss_mb"] = _peak_rss_mb()
     result = Result(
-        key=result_key(plain, data, model, stages),
+        key=result_key(plain, data, model, stages, selection),
         metrics=metrics,
         per_class=per_class(stages, data),
         curves={
@@ -113,6 +128,7 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
             name.rstrip("_"): value for name in ("Dx_", "Dz_") if (value := getattr(model, name, None)) is not None
         },
         stages=stages,
+        trials=selection.trials if selection else [],
     )
     _warn_if_suspicious(metrics, data)
     if folder is not None:
@@ -140,13 +156,15 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
 
 def load_data(plain: Mapping[str, Any]) -> ZeroShotData:
     """Read, split, shuffle where asked, and pre-process, as the groups dataset, split and feature say."""
+    _preprocessing(plain)  # what is wrong with it is said before anything is read
+    return transform_data(plain, read_data(plain))
+
+
+def read_data(plain: Mapping[str, Any]) -> ZeroShotData:
+    """Read, split and shuffle where asked: the data before pre-processing."""
     dataset, feature, split = plain["dataset"], plain["feature"], plain["split"]
     allow = plain.get("allow_targets", ())
     _check_split(split, dataset["name"])
-    transform = build(feature, "feature", allow_targets=allow)
-    semantics = build(
-        {"_target_": feature["_target_"], **dataset["semantics"]}, "dataset.semantics", allow_targets=allow
-    )
     for node, group in ((dataset, "dataset"), (feature, "feature"), (split, "split")):
         if not isinstance(node.get("name"), str):
             raise UserError(f"{group}.name={node.get('name')!r} is not text; quote it: {group}.name=\"'...'\".")
@@ -162,7 +180,22 @@ def load_data(plain: Mapping[str, Any]) -> ZeroShotData:
     check_value(Seed | None, shuffle, "dataset.shuffle_attributes")
     if shuffle is not None:
         data = data.shuffle_attributes(shuffle)
-    return preprocess(data, transform, semantics)
+    return data
+
+
+def transform_data(plain: Mapping[str, Any], data: ZeroShotData) -> ZeroShotData:
+    """Pre-process as the groups feature and dataset say, fitted on the training rows."""
+    return preprocess(data, *_preprocessing(plain))
+
+
+def _preprocessing(plain: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The transforms of features and of attributes."""
+    feature, allow = plain["feature"], plain.get("allow_targets", ())
+    semantics = {"_target_": feature["_target_"], **plain["dataset"]["semantics"]}
+    return (
+        build(feature, "feature", allow_targets=allow),
+        build(semantics, "dataset.semantics", allow_targets=allow),
+    )
 
 
 def load_dataset(
@@ -264,7 +297,13 @@ def per_class(stages: list[Stage], data: ZeroShotData) -> list[dict[str, Any]]:
     ]
 
 
-def result_key(plain: Mapping[str, Any], data: ZeroShotData, model: Model, stages: list[Stage]) -> dict[str, Any]:
+def result_key(
+    plain: Mapping[str, Any],
+    data: ZeroShotData,
+    model: Model,
+    stages: list[Stage],
+    selection: tuning.Selection | None = None,
+) -> dict[str, Any]:
     """What the result is a result of. Two results with the same key are repetitions of one experiment."""
     information = (
         "images and attributes of seen classes",
@@ -281,11 +320,13 @@ def result_key(plain: Mapping[str, Any], data: ZeroShotData, model: Model, stage
         },
         "feature": plain["feature"],
         "split": {"name": data.split, **data.key.get("split", {})},
-        "model": {**plain["model"], "n_atoms_used": len(model.Dx_) if hasattr(model, "Dx_") else None,
+        "model": {**{k: v for k, v in plain["model"].items() if k != "grid"},
+                  "n_atoms_used": len(model.Dx_) if hasattr(model, "Dx_") else None,
                   "lam_used": getattr(model, "lam_", None)},
         "inference": plain["inference"],
         "seed": plain["seed"],
-        "selection": "none: settings as given",
+        "selection": tuning.SELECTED if selection else "none: settings as given",
+        "tune": {**plain["tune"], "chosen": selection.settings, "folds": selection.folds} if selection else None,
         "information_used": list(dict.fromkeys(information)),
     }  # fmt: skip
 
