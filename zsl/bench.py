@@ -200,12 +200,8 @@ def encode_problems(n: int, r: int, p: int) -> list[tuple[Problem, dict[str, Con
                 "SPAMS float64": spams_lasso,
                 "SPAMS float32": partial(spams_lasso, dtype=np.float32),
                 "scikit-learn lasso_cd": partial(sklearn_encode, algorithm="lasso_cd", n_jobs=1, rows=few),
-                "scikit-learn lasso_cd, 2 jobs": partial(
-                    sklearn_encode, algorithm="lasso_cd", n_jobs=2, rows=few
-                ),
-                "scikit-learn lasso_lars": partial(
-                    sklearn_encode, algorithm="lasso_lars", n_jobs=1, rows=few
-                ),
+                "scikit-learn lasso_cd, 2 jobs": partial(sklearn_encode, algorithm="lasso_cd", n_jobs=2, rows=few),
+                "scikit-learn lasso_lars": partial(sklearn_encode, algorithm="lasso_lars", n_jobs=1, rows=few),
             }
             cases.append((Problem(f"{name}, {n_nonzero} non-zeros, cold", X, D, lam), against))
             codes = sparse_encode(X, D, lam, tol=TOL).A
