@@ -35,6 +35,20 @@ _STAGE_NAMES = {("agnostic", "nearest"): "aag", ("aware", "nearest"): "aaw", ("a
 
 
 @dataclass
+class Stage:
+    """Scores of one pair of rules."""
+
+    name: str
+    scores: Array
+    """(L, M)"""
+    Z_hat: Array | None
+    """(L, q) predicted attributes; None for native scores."""
+    information: tuple[str, ...]
+    gap: float = 0.0
+    """Largest duality gap of the test images' codes, where there are any with a certificate."""
+
+
+@dataclass
 class Result:
     """What a run found, and everything needed to say what it is a result of."""
 
@@ -48,20 +62,11 @@ class Result:
     """Quantities per iteration, such as the objectives."""
     versions: dict[str, str]
     arrays: dict[str, Array]
-    """Dictionaries and predicted attributes, saved as ``dictionaries.npz``."""
+    """The dictionaries, saved as ``dictionaries.npz``."""
+    stages: list[Stage]
+    """Scores and predicted attributes of the test images by pair of rules; in memory only."""
     trials: list[dict[str, Any]] = field(default_factory=list)
     """Every setting that was tried on validation classes, with its accuracy on each fold."""
-
-
-@dataclass
-class Stage:
-    """Scores of one pair of rules."""
-
-    name: str
-    scores: Array
-    information: tuple[str, ...]
-    gap: float = 0.0
-    """Largest duality gap of the test images' codes, where there are any with a certificate."""
 
 
 def run(cfg: DictConfig, folder: Path | None = None) -> Result:
@@ -122,6 +127,7 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
         arrays={
             name.rstrip("_"): value for name in ("Dx_", "Dz_") if (value := getattr(model, name, None)) is not None
         },
+        stages=stages,
         trials=selection.trials if selection else [],
     )
     _warn_if_suspicious(metrics, data)
@@ -221,8 +227,9 @@ def load_dataset(
         arguments.append(f"split={split}")
     cfg = compose([*arguments, *overrides])
     for key, value in settings.items():
-        if key not in cfg.dataset:
-            raise UserError(f"dataset.{key} does not exist; dataset={name} has: {', '.join(map(str, cfg.dataset))}.")
+        keys = [str(k) for k in cfg.dataset]
+        if key not in keys:  # `in cfg.dataset` is false for a key that still needs a value
+            raise UserError(f"dataset.{key} does not exist; dataset={name} has: {', '.join(keys)}.")
         cfg.dataset[key] = str(value) if isinstance(value, Path) else value
     return load_data(resolve(cfg))
 
@@ -236,7 +243,7 @@ def infer(plain: Mapping[str, Any], model: Model, X: Array, Z: Array) -> list[St
     attributes, labels = settings["attributes"], settings["labels"]
     trained_with = tuple(getattr(model, "information", ()))
     if attributes == "own":
-        return [Stage("own", np.asarray(model.scores(X, Z)), trained_with)]
+        return [Stage("own", np.asarray(model.scores(X, Z)), None, trained_with)]
     given: dict[str, Any] = {"model": model, "X": X, "Z_unseen": Z, "start": None}
     predicted = {"agnostic": agnostic(model, X)}  # type: ignore[arg-type]
     if attributes != "agnostic":
@@ -253,9 +260,8 @@ def infer(plain: Mapping[str, Any], model: Model, X: Array, Z: Array) -> list[St
         codes = predicted[pair[0]].codes
         # Aware codes have no certificate (NaN); the agnostic ones they start from do, and are a stage too.
         gap = 0.0 if codes is None or np.isnan(codes.gap).any() else float(codes.gap.max())
-        stages.append(
-            Stage(_STAGE_NAMES.get(pair, "_".join(pair)), np.asarray(scores), tuple(dict.fromkeys(used)), gap)
-        )
+        name = _STAGE_NAMES.get(pair, "_".join(pair))
+        stages.append(Stage(name, np.asarray(scores), predicted[pair[0]].Z_hat, tuple(dict.fromkeys(used)), gap))
     return stages
 
 
