@@ -25,7 +25,7 @@ FENCES = {
     "onnxruntime": {"extract"},
     "spams": {"bench"},
     "hydra": {"config", "main"},
-    "numba": {"sparse"},
+    "numba": {"sparse", "bench"},
     "h5py": {"data"},
     "pooch": {"data"},
 }
