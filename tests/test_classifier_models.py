@@ -10,6 +10,7 @@ from scipy.optimize import check_grad
 from zsl.models import COSTA, DAP, IAP, ConSE, SynC
 from zsl.models.classifiers import Linear, fit_linear, logistic, multiclass_hinge, multinomial, squared_hinge
 from zsl.models.dap import binary, log_posterior
+from zsl.models.spectral import spectrum
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_gradients_against_finite_differences(loss, rng):
 def test_gradient_of_the_objective_vanishes(problem, loss, bias):
     X, y, _, _ = problem
     of = LOSSES[loss](y, 5)
-    found = fit_linear(X, of, 5, 0.3, bias=bias, tol=1e-11)
+    found = fit_linear(X, of, 5, 0.3, bias=bias, of=spectrum(X), tol=1e-11)
     G = of(X @ found.W + found.b)[1]
     assert_allclose(found.W + 0.3 * X.T @ G, 0, atol=1e-8)
     if bias:
@@ -56,12 +57,18 @@ def test_classifiers_agree_with_scikit_learn(problem):
 
     X, y, _, _ = problem
     oracle = LogisticRegression(C=0.3, tol=1e-10, max_iter=10_000).fit(X, y)
-    found = fit_linear(X, multinomial(y, 5), 5, 0.3, tol=1e-11)
+    found = fit_linear(X, multinomial(y, 5), 5, 0.3, of=spectrum(X), tol=1e-11)
     assert_allclose(found.W, oracle.coef_.T, atol=1e-5)
     binary_oracle = LogisticRegression(C=0.3, tol=1e-10, max_iter=10_000).fit(X, y == 1)
-    found = fit_linear(X, logistic((y == 1)[:, None]), 1, 0.3, tol=1e-11)
+    found = fit_linear(X, logistic((y == 1)[:, None]), 1, 0.3, of=spectrum(X), tol=1e-11)
     assert_allclose(found.W[:, 0], binary_oracle.coef_[0], atol=1e-5)
     assert_allclose(found.b, binary_oracle.intercept_, atol=1e-5)
+
+
+def test_fewer_images_than_features(rng):
+    X, y = rng.standard_normal((12, 30)), np.arange(12) % 3
+    found = fit_linear(X, multinomial(y, 3), 3, 2.0, of=spectrum(X), tol=1e-11)
+    assert_allclose(found.W + 2.0 * X.T @ multinomial(y, 3)(X @ found.W + found.b)[1], 0, atol=1e-8)
 
 
 def test_losses_by_hand():

@@ -11,6 +11,7 @@ from zsl.checks import Array, Count, NonNegative, Positive, Seed
 from zsl.inference.labels import squared_distances
 from zsl.models.base import AttributePredictor, Shared, class_means
 from zsl.models.compatibility import row_space
+from zsl.models.spectral import Conditioned, spectrum
 
 
 @dataclass
@@ -85,13 +86,17 @@ class BucherMetric(AttributePredictor):
         return float(value), gradient
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
-        S = shared("S", lambda: class_means(Z, y).astype(X.dtype))
+        # In double precision throughout: the problem is not convex, and rounding would choose the minimum.
+        dtype, X, Z = X.dtype, X.astype(np.float64, copy=False), Z.astype(np.float64, copy=False)
+        S = shared("S", lambda: class_means(Z, y))
         # Directions in which seen classes do not differ are zero at the minimum: they need not be learned. Images with
         # attributes of their own may differ in any.
         of = Z if not (S[y] == Z).all() else S
         Q = shared("Q", lambda: row_space(of))
         Sq, Zq = S @ Q, Z @ Q
-        p, k = X.shape[1], Q.shape[1]
+        space_of = shared("X", lambda: spectrum(X))
+        space = Conditioned(space_of, (self.lam + 1) / (self.mu * len(X)), X.dtype)
+        p, k = len(space_of.values), Q.shape[1]
         m = min(self.n_metric, k)
         rng = np.random.default_rng(self.seed)
         shapes = [(p, k), (k,), (k, m), (1,)]
@@ -99,11 +104,12 @@ class BucherMetric(AttributePredictor):
         cuts = np.cumsum([int(np.prod(s)) for s in shapes])[:-1]
 
         def unpack(flat: Array) -> list[Array]:
-            return [part.reshape(s).astype(X.dtype) for part, s in zip(np.split(flat, cuts), shapes)]
+            U, *others = (part.reshape(s).astype(X.dtype) for part, s in zip(np.split(flat, cuts), shapes))
+            return [space.weights(U), *others]
 
         def flat_objective(flat: Array) -> tuple[float, Array]:
-            value, gradient = self.objective(X, y, Zq, Sq, unpack(flat))
-            return value, np.concatenate([g.ravel() for g in gradient]).astype(np.float64)
+            value, (dWX, *others) = self.objective(X, y, Zq, Sq, unpack(flat))
+            return value, np.concatenate([g.ravel() for g in (space.slope(dWX), *others)]).astype(np.float64)
 
         first = np.concatenate([a.ravel() for a in start])
         largest = float(np.abs(flat_objective(first)[1]).max()) or 1.0
@@ -112,7 +118,8 @@ class BucherMetric(AttributePredictor):
             options={"maxiter": self.max_iter, "maxfun": 2 * self.max_iter, "gtol": self.tol * largest, "ftol": 0.0},
         )  # fmt: skip
         WX, b, WA, tau = unpack(found.x)
-        self.WX_, self.b_, self.WA_, self.tau_ = WX @ Q.T, b @ Q.T, Q @ WA, float(tau[0])
+        self.WX_, self.b_, self.WA_ = (W.astype(dtype, copy=False) for W in (WX @ Q.T, b @ Q.T, Q @ WA))
+        self.tau_ = float(tau[0])
         self.residual_ = float(np.abs(found.jac).max()) / largest
 
     def _attributes(self, X: Array) -> Array:

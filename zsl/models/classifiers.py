@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax
 
 from zsl.checks import Array
+from zsl.models.spectral import Conditioned, Spectrum
 
 Loss = Callable[[Array], tuple[float, Array]]
 """Outputs F (n, k) -> the sum of losses and its gradient (n, k)."""
@@ -21,7 +22,8 @@ class Linear(NamedTuple):
     W: Array  # (p, k)
     b: Array  # (k,)
     residual: float
-    """Largest entry of the gradient, as a share of the largest at zero."""
+    """Largest entry of the gradient in the directions of the fit, as a share of the largest at zero."""
+    n_iter: int = 0
 
     def __call__(self, X: Array) -> Array:
         """(L, k) outputs for X (L, p)."""
@@ -29,22 +31,41 @@ class Linear(NamedTuple):
 
 
 def fit_linear(
-    X: Array, loss: Loss, k: int, C: float, *, bias: bool = True, tol: float, max_iter: int = 2000
+    X: Array,
+    loss: Loss,
+    k: int,
+    C: float,
+    *,
+    of: Spectrum,
+    bias: bool = True,
+    curvature: float = 0.1,
+    tol: float,
+    max_iter: int = 2000,
 ) -> Linear:
-    """``min 1/2 |W|^2 + C loss(X W + b)``, the bias free: X (n, p), k outputs; stops at a residual of ``tol``."""
-    n, p = X.shape
-    # Large gradients at zero would make the first step and the tolerance depend on C.
+    """``min 1/2 |W|^2 + C loss(X W + b)``, the bias free: X (n, p), k outputs; stops at a residual of ``tol``.
+
+    ``of`` is the spectrum of X (:func:`zsl.models.spectral.spectrum`), in whose scaled directions the problem is well
+    conditioned whatever C. ``curvature`` need only have the order of the loss's second derivative.
+    """
+    n = len(X)
+    space = Conditioned(of, C * curvature, X.dtype)
+    m, shrink_b = len(of.values), 1 / np.sqrt(C * curvature * n)
+    # The value at zero and its slopes then do not depend on C: nor do the first step and the tolerance.
     scale = 1.0 / (C * n)
 
-    def objective(theta: Array) -> tuple[float, Array]:
-        W, b = theta[: p * k].reshape(p, k), theta[p * k :]
-        F = (X @ W.astype(X.dtype, copy=False)).astype(np.float64, copy=False) + (b if bias else 0.0)
-        value, dF = loss(F)
-        dW = W + C * (X.T @ dF.astype(X.dtype, copy=False))
-        db = C * dF.sum(axis=0) if bias else np.zeros(k)
-        return scale * (0.5 * float(np.vdot(W, W)) + C * value), scale * np.concatenate([dW.ravel(), db])
+    def unpack(theta: Array) -> tuple[Array, Array]:
+        U = theta[: m * k].reshape(m, k).astype(X.dtype, copy=False)
+        return space.weights(U), shrink_b * theta[m * k :] * bias
 
-    start = np.zeros(p * k + k)
+    def objective(theta: Array) -> tuple[float, Array]:
+        W, b = unpack(theta)
+        F = (X @ W).astype(np.float64, copy=False) + b
+        value, dF = loss(F)
+        dU = space.slope(W + C * (X.T @ dF.astype(X.dtype, copy=False))).astype(np.float64, copy=False)
+        slope = np.concatenate([dU.ravel(), bias * shrink_b * C * dF.sum(axis=0)])
+        return scale * (0.5 * float(np.vdot(W, W)) + C * value), scale * slope
+
+    start = np.zeros(m * k + k)
     largest = float(np.abs(objective(start)[1]).max()) or 1.0
     found = minimize(
         objective, start, jac=True, method="L-BFGS-B",
@@ -53,7 +74,7 @@ def fit_linear(
     theta, gradient = found.x, found.jac
     if np.abs(gradient).max() > tol * largest and found.nit < max_iter:
         theta, gradient = _polish(lambda t: objective(t)[1], theta, gradient, tol * largest)
-    return Linear(theta[: p * k].reshape(p, k), theta[p * k :], float(np.abs(gradient).max()) / largest)
+    return Linear(*unpack(theta), float(np.abs(gradient).max()) / largest, int(found.nit))
 
 
 def _polish(

@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 
 from zsl.checks import Array, Count, Positive, Seed
 from zsl.models.base import AttributePredictor, Metric, Shared, compare
+from zsl.models.spectral import Conditioned, Spectrum, spectrum
 
 
 @dataclass
@@ -58,19 +59,24 @@ class CMT(AttributePredictor):
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
         what = (self.n_hidden, self.lam, self.max_iter, self.tol, self.seed)
-        self.T1_, self.T2_, self.residual_ = shared(what, lambda: self._train(X, Z))
+        of = shared("X", lambda: spectrum(X))
+        self.T1_, self.T2_, self.residual_ = shared(what, lambda: self._train(X, Z, of))
 
-    def _train(self, X: Array, Z: Array) -> tuple[Array, Array, float]:
+    def _train(self, X: Array, Z: Array, of: Spectrum) -> tuple[Array, Array, float]:
         rng = np.random.default_rng(self.seed)
-        p, q, h = X.shape[1], Z.shape[1], self.n_hidden
-        start = np.concatenate([rng.standard_normal(p * h) / np.sqrt(p), rng.standard_normal(h * q) / np.sqrt(h)])
+        p, q, h, k = X.shape[1], Z.shape[1], self.n_hidden, len(of.values)
+        # The attributes' weights give the hidden layer a curvature of about 2 |T2|^2 / h, which starts at 2 q / h.
+        space = Conditioned(of, q / h / self.lam, X.dtype)
+        T1, T2 = rng.standard_normal((p, h)) / np.sqrt(p), rng.standard_normal((h, q)) / np.sqrt(h)
+        start = np.concatenate([space.coordinates(T1).ravel(), T2.ravel()])
 
         def unpack(theta: Array) -> tuple[Array, Array]:
-            return theta[: p * h].reshape(p, h).astype(X.dtype), theta[p * h :].reshape(h, q).astype(X.dtype)
+            theta = theta.astype(X.dtype, copy=False)
+            return space.weights(theta[: k * h].reshape(k, h)), theta[k * h :].reshape(h, q)
 
         def scaled(theta: Array) -> tuple[float, Array]:
             value, d1, d2 = self.objective(X, Z, *unpack(theta))
-            return value / len(X), np.concatenate([d1.ravel(), d2.ravel()]).astype(np.float64) / len(X)
+            return value / len(X), np.concatenate([space.slope(d1).ravel(), d2.ravel()]).astype(np.float64) / len(X)
 
         largest = float(np.abs(scaled(start)[1]).max()) or 1.0
         found = minimize(

@@ -10,6 +10,7 @@ from scipy.special import softmax
 from zsl.checks import Array, Count, Positive
 from zsl.models.base import AttributePredictor, Metric, Shared, class_means, compare
 from zsl.models.classifiers import Linear, fit_linear, multinomial
+from zsl.models.spectral import spectrum
 
 
 @dataclass
@@ -51,9 +52,10 @@ class ConSE(AttributePredictor):
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
         self.S_ = shared("S", lambda: class_means(Z, y).astype(X.dtype))
+        of = shared("X", lambda: spectrum(X))
         self.classifier_ = shared(
             ("softmax", self.C, self.tol),
-            lambda: fit_linear(X, multinomial(y, len(self.S_)), len(self.S_), self.C, tol=self.tol),
+            lambda: fit_linear(X, multinomial(y, len(self.S_)), len(self.S_), self.C, of=of, tol=self.tol),
         )
 
     def _attributes(self, X: Array) -> Array:

@@ -10,6 +10,7 @@ from zsl.checks import Array, Positive
 from zsl.inference.labels import cosine
 from zsl.models.base import Inductive, Shared, class_means
 from zsl.models.classifiers import Linear, fit_linear, squared_hinge
+from zsl.models.spectral import spectrum
 
 
 @dataclass
@@ -43,9 +44,11 @@ class COSTA(Inductive):
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
         self.S_ = shared("S", lambda: class_means(Z, y).astype(X.dtype))
+        targets = y[:, None] == range(len(self.S_))
+        of = shared("X", lambda: spectrum(X))
         self.classifier_ = shared(
             ("svm", self.C, self.tol),
-            lambda: fit_linear(X, squared_hinge(y[:, None] == range(len(self.S_))), len(self.S_), self.C, tol=self.tol),
+            lambda: fit_linear(X, squared_hinge(targets), len(self.S_), self.C, of=of, tol=self.tol),
         )
 
     def _scores(self, X: Array, S: Array) -> Array:

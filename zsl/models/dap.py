@@ -11,6 +11,7 @@ from scipy.special import expit
 from zsl.checks import Array, Positive
 from zsl.models.base import AttributePredictor, Shared, class_means
 from zsl.models.classifiers import Linear, fit_linear, logistic
+from zsl.models.spectral import spectrum
 
 # Probabilities stay this far from 0 and 1: one attribute must not decide alone.
 _MARGIN = 1e-3
@@ -85,9 +86,10 @@ class DAP(AttributePredictor):
     def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
         self.binary_ = shared("binary", lambda: binary(class_means(Z, y)))
         targets = self.binary_(Z)[:, self.binary_.used]
+        of = shared("X", lambda: spectrum(X))
         self.classifier_ = shared(
             ("logistic", self.C, self.tol),
-            lambda: fit_linear(X, logistic(targets), targets.shape[1], self.C, tol=self.tol),
+            lambda: fit_linear(X, logistic(targets), targets.shape[1], self.C, of=of, tol=self.tol),
         )
 
     def _attributes(self, X: Array) -> Array:

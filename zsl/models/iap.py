@@ -12,6 +12,7 @@ from zsl.checks import Array, Positive
 from zsl.models.base import AttributePredictor, Shared, class_means
 from zsl.models.classifiers import Linear, fit_linear, multinomial
 from zsl.models.dap import Binary, binary, log_posterior
+from zsl.models.spectral import spectrum
 
 
 @dataclass
@@ -46,9 +47,10 @@ class IAP(AttributePredictor):
         S = shared("S", lambda: class_means(Z, y))
         self.binary_ = binary(S)
         self.has_ = self.binary_(S)
+        of = shared("X", lambda: spectrum(X))
         self.classifier_ = shared(
             ("softmax", self.C, self.tol),
-            lambda: fit_linear(X, multinomial(y, len(S)), len(S), self.C, tol=self.tol),
+            lambda: fit_linear(X, multinomial(y, len(S)), len(S), self.C, of=of, tol=self.tol),
         )
 
     def _probabilities(self, X: Array) -> Array:

@@ -12,6 +12,7 @@ from zsl.checks import Array, Positive
 from zsl.inference.labels import squared_distances
 from zsl.models.base import Inductive, Shared, class_means
 from zsl.models.classifiers import Linear, fit_linear, multiclass_hinge, squared_hinge
+from zsl.models.spectral import spectrum
 
 
 @dataclass
@@ -70,9 +71,10 @@ class SynC(Inductive):
 
         def classifier() -> Linear:
             one = self.loss == "one_vs_other"
-            of = squared_hinge(y[:, None] == np.arange(k)) if one else multiclass_hinge(y, cost)
-            return fit_linear(X, of, k, 1 / (self.lam * len(X)), bias=False, tol=self.tol)
+            loss = squared_hinge(y[:, None] == np.arange(k)) if one else multiclass_hinge(y, cost)
+            return fit_linear(X, loss, k, 1 / (self.lam * len(X)), bias=False, of=of, tol=self.tol)
 
+        of = shared("X", lambda: spectrum(X))
         self.classifier_ = shared((self.loss, self.lam, self.tol), classifier)
         # Classes with the same attributes have the same row; the bases of least norm serve them then.
         similarity = self._similarity(S.astype(np.float64))
