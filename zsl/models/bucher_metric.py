@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import minimize
 
-from zsl.checks import Array, Count, NonNegative, Positive, Seed
+from zsl.checks import Array, Count, NonNegative, Positive
 from zsl.inference.labels import squared_distances
 from zsl.models.base import AttributePredictor, Shared, class_means
 from zsl.models.compatibility import row_space
@@ -36,8 +36,6 @@ class BucherMetric(AttributePredictor):
     lam, mu : float >= 0, > 0
     max_iter, tol
         L-BFGS stops at a gradient of ``tol`` times the one at the start.
-    seed : int
-        Of small random values that are added to the start, at which W_A's directions are alike.
 
     Attributes
     ----------
@@ -50,7 +48,6 @@ class BucherMetric(AttributePredictor):
     mu: Positive = 1e-3
     max_iter: Count = 150
     tol: Positive = 1e-4
-    seed: Seed = 0
 
     WX_: Array = field(init=False, repr=False)
     WA_: Array = field(init=False, repr=False)
@@ -92,15 +89,14 @@ class BucherMetric(AttributePredictor):
         # Directions in which seen classes do not differ are zero at the minimum: they need not be learned. Images with
         # attributes of their own may differ in any.
         of = Z if not (S[y] == Z).all() else S
-        Q = shared("Q", lambda: row_space(of))
+        Q = shared("Q", lambda: row_space(of.astype(dtype)).astype(np.float64))
         Sq, Zq = S @ Q, Z @ Q
         space_of = shared("X", lambda: spectrum(X))
         space = Conditioned(space_of, (self.lam + 1) / (self.mu * len(X)), X.dtype)
         p, k = len(space_of.values), Q.shape[1]
         m = min(self.n_metric, k)
-        rng = np.random.default_rng(self.seed)
         shapes = [(p, k), (k,), (k, m), (1,)]
-        start = [np.zeros((p, k)), np.zeros(k), np.eye(k, m) + 0.01 * rng.standard_normal((k, m)), np.ones(1)]
+        start = [np.zeros((p, k)), np.zeros(k), np.eye(k, m), np.ones(1)]
         cuts = np.cumsum([int(np.prod(s)) for s in shapes])[:-1]
 
         def unpack(flat: Array) -> list[Array]:
