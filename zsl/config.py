@@ -25,6 +25,8 @@ _VALUE_FLAGS = {
 _OPTIONAL_VALUE_FLAGS = {"--info", "-i"}
 _NUMBER = re.compile(r"[+-]?\d[\d_]*\Z")
 _OVERRIDE = re.compile(r"(?P<key>\+{0,2}(?P<group>[A-Za-z_/]+)(@[^=]*)?)=(?P<value>.*)\Z", re.S)
+# dataset.semantics=image: the choice within a node that holds the pre-processing too.
+_SHORT = re.compile(r"^(dataset\.semantics)=(?![{\[])")
 _SWEEP = re.compile(r"(?P<function>choice|glob)\((?P<arguments>[^()\[\]=]*)\)\Z", re.S)
 # Keys of a YAML file that describe it rather than being arguments of what it builds.
 _DESCRIPTIVE = {"_target_", "_partial_", "datasets"}
@@ -81,9 +83,12 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
 def quote_options(override: str) -> str:
     """``split=645_72,707_10`` -> ``split='645_72','707_10'`` for config groups; other overrides as they are.
 
+    ``dataset.semantics=image`` becomes ``dataset.semantics.source=image``.
+
     ``choice(...)`` and ``glob(...)`` over a group are written out, because Hydra drops the quotes when it passes a
     sweep's jobs on.
     """
+    override = _SHORT.sub(r"\1.source=", override)
     match = _OVERRIDE.match(override)
     if not match or match["group"] not in groups():
         return override

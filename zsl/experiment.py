@@ -7,7 +7,7 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 
 from zsl.checks import Array, Seed, check_value
 from zsl.config import build, compose, options
-from zsl.data.dataset import ZeroShotData
+from zsl.data.dataset import ImageTable, ZeroShotData
 from zsl.data.transforms import preprocess
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy, evaluate, hubness_skew
@@ -110,8 +110,10 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
     )
     _warn_if_suspicious(metrics, data)
     if folder is not None:
-        from zsl.report.run import show, write
+        from zsl.report.run import show, write, write_predictions
 
+        if data.names_unseen:
+            write_predictions(data.names_unseen, data.unseen_names, stages[-1].scores, data.y_unseen, folder)
         write(result, plain, folder)
         link = _track(result, plain, folder)
         show(result, folder, link)
@@ -129,6 +131,10 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
         raise UserError(" ".join(str(error).split())) from error
     assert isinstance(plain, dict)
     plain.pop("hydra", None)
+    dataset = plain.get("dataset")
+    if isinstance(dataset, dict) and isinstance(dataset.get("semantics"), str):
+        # The short form where no command line rewrote it, as in a sweep that a YAML file describes.
+        dataset["semantics"] = {**compose().dataset.semantics, "source": dataset["semantics"]}
     return {str(k): v for k, v in plain.items()}
 
 
@@ -138,25 +144,35 @@ def load_data(plain: Mapping[str, Any]) -> ZeroShotData:
     allow = plain.get("allow_targets", ())
     _check_split(split, dataset["name"])
     transform = build(feature, "feature", allow_targets=allow)
-    semantics = build(
-        {"_target_": feature["_target_"], **dataset["semantics"]}, "dataset.semantics", allow_targets=allow
-    )
+    choice = dict(dataset["semantics"])
+    source, missing = choice.pop("source", None), choice.pop("missing", "mean")
+    check_value(Literal["mean", "drop", "keep"], missing, "dataset.semantics.missing")
+    semantics = build({"_target_": feature["_target_"], **choice}, "dataset.semantics", allow_targets=allow)
     for node, group in ((dataset, "dataset"), (feature, "feature"), (split, "split")):
         if not isinstance(node.get("name"), str):
             raise UserError(f"{group}.name={node.get('name')!r} is not text; quote it: {group}.name=\"'...'\".")
-    table = build(
-        dataset,
-        "dataset",
-        skip=("semantics", "shuffle_attributes"),
-        allow_targets=allow,
-        feature=feature["name"],
-    )
-    data = ZeroShotData.from_table(table, build(split, "split", allow_targets=allow)(table))
+    table = load_table(dataset, feature["name"], source, allow)
+    data = ZeroShotData.from_table(table, build(split, "split", allow_targets=allow)(table), missing=missing)
     shuffle = dataset.get("shuffle_attributes")
     check_value(Seed | None, shuffle, "dataset.shuffle_attributes")
     if shuffle is not None:
         data = data.shuffle_attributes(shuffle)
     return preprocess(data, transform, semantics)
+
+
+def load_table(dataset: Mapping[str, Any], feature: str, source: str | None, allow: Iterable[str] = ()) -> ImageTable:
+    """Every image of a dataset before any split; ``source`` names one of its attribute tables, ``None`` its default."""
+    check_value(str | None, source, "dataset.semantics.source")
+    given = {} if source is None else {"semantics": source}
+    try:
+        return build(dataset, "dataset", skip=("semantics", "shuffle_attributes"), allow_targets=allow,
+                     feature=feature, **given)  # fmt: skip
+    except TypeError as error:
+        if source is None or "'semantics'" not in str(error):
+            raise
+        raise UserError(
+            f"dataset.semantics={source}: dataset={dataset['name']} has one attribute table; leave it at null."
+        ) from None
 
 
 def load_dataset(
@@ -188,7 +204,7 @@ def load_dataset(
         arguments.append(f"split={split}")
     cfg = compose([*arguments, *overrides])
     for key, value in settings.items():
-        if key not in cfg.dataset:
+        if key not in list(cfg.dataset):  # "in" is false for a key that has no value yet
             raise UserError(f"dataset.{key} does not exist; dataset={name} has: {', '.join(map(str, cfg.dataset))}.")
         cfg.dataset[key] = str(value) if isinstance(value, Path) else value
     return load_data(resolve(cfg))
@@ -227,10 +243,15 @@ def infer(plain: Mapping[str, Any], model: Model, X: Array, Z: Array) -> list[St
 
 
 def summarise(stages: list[Stage], y: Array) -> dict[str, float]:
-    """Every stage's metrics as ``STAGE/NAME``, the last one's also under plain names."""
+    """Every stage's metrics as ``STAGE/NAME``, the last one's also under plain names.
+
+    Images of unknown class (``y`` -1) count for hubness only; without any other there is no accuracy.
+    """
     metrics: dict[str, float] = {}
+    known = y >= 0
     for stage in stages:
-        found = {**evaluate(stage.scores, y), "hubness_skew": hubness_skew(stage.scores)}
+        accuracy = evaluate(stage.scores[known], y[known]) if known.any() else {}
+        found = {**accuracy, "hubness_skew": hubness_skew(stage.scores)}
         metrics |= {f"{stage.name}/{k}": v for k, v in found.items()}
     return {**found, **metrics}
 
@@ -245,7 +266,8 @@ def certificates(model: Model, stages: list[Stage]) -> dict[str, float]:
 
 def per_class(stages: list[Stage], data: ZeroShotData) -> list[dict[str, Any]]:
     """One row per unseen class; accuracies are absent for a class without images."""
-    accuracy = {stage.name: class_accuracy(stage.scores, data.y_unseen) for stage in stages}
+    known = data.y_unseen >= 0
+    accuracy = {stage.name: class_accuracy(stage.scores[known], data.y_unseen[known]) for stage in stages}
     predicted = np.bincount(stages[-1].scores.argmax(axis=1), minlength=len(data.unseen))
     return [
         {
@@ -263,6 +285,7 @@ def result_key(plain: Mapping[str, Any], data: ZeroShotData, model: Model, stage
     information = (
         "images and attributes of seen classes",
         "attributes of unseen classes",
+        *(["attributes of each training image; class rows are means over images"] if data.Z_images is not None else []),
         *stages[-1].information,
     )
     return {
@@ -270,7 +293,7 @@ def result_key(plain: Mapping[str, Any], data: ZeroShotData, model: Model, stage
             "name": data.name,
             "content": data.key.get("content"),
             "provenance": data.key.get("provenance"),
-            "semantics": plain["dataset"]["semantics"],
+            "semantics": {**plain["dataset"]["semantics"], **data.key.get("semantics", {})},
             "shuffle_attributes": plain["dataset"].get("shuffle_attributes"),
         },
         "feature": plain["feature"],
@@ -351,7 +374,7 @@ def _check_tracking(settings: Mapping[str, Any]) -> None:
 def _warn_if_suspicious(metrics: Mapping[str, float], data: ZeroShotData) -> None:
     """The silent failure of zero-shot code: labels that do not match their table give less than chance."""
     chance = 1 / len(data.unseen)
-    if metrics["acc_class"] < chance / 2 and len(data.X_unseen) >= 50:
+    if metrics.get("acc_class", 1.0) < chance / 2 and len(data.X_unseen) >= 50:
         log.warning(
             "acc_class is %.3f, far below chance (%.3f): do labels, class names and attribute rows agree?",
             metrics["acc_class"], chance,
