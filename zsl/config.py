@@ -137,6 +137,24 @@ def _compose(arguments: list[str]) -> DictConfig:
         raise UserError(explain(error, arguments)) from error
 
 
+def resolve(cfg: DictConfig) -> dict[str, Any]:
+    """The configuration as plain dictionaries, interpolations resolved, Hydra's own part left out."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        plain = OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:
+        raise UserError(" ".join(str(error).split())) from error
+    assert isinstance(plain, dict)
+    plain.pop("hydra", None)
+    dataset = plain.get("dataset")
+    if isinstance(dataset, dict) and isinstance(dataset.get("semantics"), str):
+        # The short form where no command line rewrote it, as in a sweep that a YAML file describes.
+        dataset["semantics"] = {**compose().dataset.semantics, "source": dataset["semantics"]}
+    return {str(k): v for k, v in plain.items()}
+
+
 # --- Hydra's errors in one sentence -------------------------------------------------------------------------
 
 

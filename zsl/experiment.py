@@ -7,7 +7,7 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from zsl.checks import Array, Seed, check_value
-from zsl.config import build, compose, options
-from zsl.data.dataset import ImageTable, ZeroShotData
+from zsl.config import build, compose, options, resolve
+from zsl.data.dataset import ZeroShotData
+from zsl.data.load import load_table
 from zsl.data.transforms import preprocess
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy, evaluate, hubness_skew
@@ -120,24 +121,6 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
     return result
 
 
-def resolve(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration as plain dictionaries, interpolations resolved, Hydra's own part left out."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        plain = OmegaConf.to_container(cfg, resolve=True)
-    except OmegaConfBaseException as error:
-        raise UserError(" ".join(str(error).split())) from error
-    assert isinstance(plain, dict)
-    plain.pop("hydra", None)
-    dataset = plain.get("dataset")
-    if isinstance(dataset, dict) and isinstance(dataset.get("semantics"), str):
-        # The short form where no command line rewrote it, as in a sweep that a YAML file describes.
-        dataset["semantics"] = {**compose().dataset.semantics, "source": dataset["semantics"]}
-    return {str(k): v for k, v in plain.items()}
-
-
 def load_data(plain: Mapping[str, Any]) -> ZeroShotData:
     """Read, split, shuffle where asked, and pre-process, as the groups dataset, split and feature say."""
     dataset, feature, split = plain["dataset"], plain["feature"], plain["split"]
@@ -158,21 +141,6 @@ def load_data(plain: Mapping[str, Any]) -> ZeroShotData:
     if shuffle is not None:
         data = data.shuffle_attributes(shuffle)
     return preprocess(data, transform, semantics)
-
-
-def load_table(dataset: Mapping[str, Any], feature: str, source: str | None, allow: Iterable[str] = ()) -> ImageTable:
-    """Every image of a dataset before any split; ``source`` names one of its attribute tables, ``None`` its default."""
-    check_value(str | None, source, "dataset.semantics.source")
-    given = {} if source is None else {"semantics": source}
-    try:
-        return build(dataset, "dataset", skip=("semantics", "shuffle_attributes"), allow_targets=allow,
-                     feature=feature, **given)  # fmt: skip
-    except TypeError as error:
-        if source is None or "'semantics'" not in str(error):
-            raise
-        raise UserError(
-            f"dataset.semantics={source}: dataset={dataset['name']} has one attribute table; leave it at null."
-        ) from None
 
 
 def load_dataset(
