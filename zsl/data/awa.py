@@ -113,6 +113,7 @@ def _official(folder: Folder, feature: str, name: str, semantics: str | None) ->
         provenance={
             "root": str(folder.root),
             "layout": "official archive",
+            "network": features.network,
             "files": folder.files,
             "missing_splits": {"standard": f"it would be read from {folder / 'testclasses.txt'}; "},
         },

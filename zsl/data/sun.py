@@ -113,6 +113,7 @@ def load(
             "root": str(where),
             "layout": "official archive",
             "feature_file": path.name,
+            "network": stored.network,
             "files": folder.files,
             "missing_splits": {
                 name: f"it would be read from {where / file}, the class list of xlsa17; "

@@ -50,6 +50,8 @@ class Features(NamedTuple):
     """n names, or none"""
     class_names: tuple[str, ...] = ()
     """Names of the classes that the labels count, or none"""
+    network: str = ""
+    """What made the features and from which weights, as :mod:`zsl.extract` writes it"""
 
 
 def read_features(folder: Folder, path: Path) -> Features:
@@ -64,7 +66,7 @@ def read_features(folder: Folder, path: Path) -> Features:
     """
 
     def make() -> dict[str, Array]:
-        keys = ["features", "labels", "class_names", *_NAME_KEYS]
+        keys = ["features", "labels", "class_names", "network", *_NAME_KEYS]
         stored = (read_npz if path.suffix == ".npz" else read_mat)(path, keys)
         labels = class_numbers(need(stored, "labels", path), path)
         rows = oriented(need(stored, "features", path), labels, path)
@@ -75,13 +77,16 @@ def read_features(folder: Folder, path: Path) -> Features:
             "labels": labels,
             "names": names.ravel().astype(str),
             "classes": stored.get("class_names", np.empty(0, "U1")).ravel().astype(str),
+            "network": stored.get("network", np.array("")).ravel().astype(str),
         }
 
     found = folder.cached(f"{path.stem}{path.suffix.replace('.', '-')}", [path], make)
     names = tuple(found["names"].tolist())
     if names and len(names) != len(found["labels"]):
         raise UserError(f"{path}: {len(names)} file names for {len(found['labels'])} images; there must be one each.")
-    return Features(found["features"], np.array(found["labels"]), names, tuple(found["classes"].tolist()))
+    return Features(
+        found["features"], np.array(found["labels"]), names, tuple(found["classes"].tolist()), str(found["network"][0])
+    )
 
 
 def in_class_order(stored: Features, class_names: Sequence[str], path: Path) -> Array:

@@ -67,7 +67,7 @@ def load(
     """
     folder = Folder(root or ".", cache)
     path = _existing(folder, features, "features")
-    X, y, files = _read_features(folder, path)
+    X, y, files, network = _read_features(folder, path)
     if labels is not None:
         y = _read_labels(folder.use(_existing(folder, labels, "labels")))
     if y is None:
@@ -108,6 +108,7 @@ def load(
         provenance={
             "root": str(folder.root),
             "layout": "tabular",
+            "network": network,
             "files": folder.files,
             "missing_splits": {"proposed": "name the unseen classes in a file and set dataset.unseen=FILE, "},
         },
@@ -176,8 +177,8 @@ def _existing(folder: Folder, file: str, key: str) -> Path:
     return path
 
 
-def _read_features(folder: Folder, path: Path) -> tuple[Array, list[str] | None, tuple[str, ...]]:
-    """Rows (n, d) float32, class names of the images (or None), file names (or none)."""
+def _read_features(folder: Folder, path: Path) -> tuple[Array, list[str] | None, tuple[str, ...], str]:
+    """Rows (n, d) float32, class names of the images (or None), file names (or none), what made the rows."""
 
     def make() -> dict[str, Array]:
         if path.suffix == ".npy":
@@ -195,7 +196,7 @@ def _read_features(folder: Folder, path: Path) -> tuple[Array, list[str] | None,
     files = tuple(found["files"].tolist()) if "files" in found else ()
     if files and len(files) != len(found["features"]):
         raise UserError(f"{path}: {len(files)} file names for {len(found['features'])} rows; there must be one each.")
-    return found["features"], labels, files
+    return found["features"], labels, files, str(found["network"][0]) if "network" in found else ""
 
 
 def _matrix(X: Array, path: Path) -> Array:
@@ -205,12 +206,14 @@ def _matrix(X: Array, path: Path) -> Array:
 
 
 def _from_npz(path: Path) -> dict[str, Array]:
-    stored = read_npz(path, ["features", "labels", "class_names", "files"])
+    stored = read_npz(path, ["features", "labels", "class_names", "files", "network"])
     if "features" not in stored:
         raise UserError(f"{path} has no variable 'features' (it has: {', '.join(sorted(stored)) or 'nothing'}).")
     out = {"features": as_float32(_matrix(stored["features"], path), path)}
     if "labels" in stored:
         out["labels"] = _names_of(stored["labels"].ravel(), stored.get("class_names"), path)
+    if "network" in stored:
+        out["network"] = stored["network"].ravel().astype(str)
     if "files" in stored:
         out["files"] = stored["files"].ravel().astype(str)
     return out

@@ -111,6 +111,7 @@ def load(
             "root": str(folder.root),
             "layout": "xlsa17",
             "feature_file": path.name,
+            "network": found.network,
             "files": folder.files,
             "missing_splits": {"standard": f"it would be read from {standard[0]} or {standard[1]}; "},
         },
