@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
-.PHONY: help run test test-slow lint ui smoke digits clean
+.PHONY: help run test test-slow lint bench ui smoke digits clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -29,6 +29,9 @@ lint: $(STAMP_DEV)  ## ruff and mypy
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+
+bench: $(STAMP)  ## speed of sparse coding against SPAMS and scikit-learn (SPAMS: pip install 'zsl-cdl[bench]')
+	$(PY) -m zsl.bench $(ARGS)
 
 ui: $(STAMP)  ## compare runs in the MLflow UI: http://127.0.0.1:5000/#/experiments/1/runs
 	@echo "runs: http://127.0.0.1:5000/#/experiments/1/runs"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from archives import write_awa, write_xlsa17
 from numpy.testing import assert_array_equal
 
+from archives import write_awa, write_xlsa17
 from zsl.data import awa, folder, xlsa17
 from zsl.data.folder import Folder
 

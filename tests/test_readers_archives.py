@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from archives import AWA_LIKE, write_awa, write_cub, write_sun, write_xlsa17
 from numpy.testing import assert_allclose, assert_array_equal
 
 import zsl
+from archives import AWA_LIKE, write_awa, write_cub, write_sun, write_xlsa17
 from zsl.config import compose
 from zsl.data import awa, cub, sun
 from zsl.data.dataset import ZeroShotData

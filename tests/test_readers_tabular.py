@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from archives import features_for
 from numpy.testing import assert_allclose, assert_array_equal
 
 import zsl
+from archives import features_for
 from zsl.data import tabular
 from zsl.data.dataset import ZeroShotData
 from zsl.data.tabular import read_class_csv, write_class_csv

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from archives import cells, features_for, real_labels, small, write_v73, write_xlsa17
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.io import loadmat, savemat
 
+from archives import cells, features_for, real_labels, small, write_v73, write_xlsa17
 from zsl.data import xlsa17
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
@@ -191,7 +191,7 @@ def test_class_order_of_a_feature_file_with_names(tmp_path):
         ({"trainval_loc": np.array([[0.0]])}, "trainval_loc points to image 0"),
         ({"trainval_loc": np.array([[1, 1]])}, "trainval_loc lists 1 images twice"),
         ({"test_unseen_loc": None}, "has no variable 'test_unseen_loc'"),
-        ({"allclasses_names": cells(["a", "b", "c", "d", "e"])}, "att has shape|label 6, but there are 5 classes"),
+        ({"allclasses_names": cells(["a", "b", "c", "d", "e"])}, "att has shape|label 6, but .* has 5 classes"),
         ({"allclasses_names": cells(["a", "a", "c", "d", "e", "f"])}, "the class name 'a' occurs more than once"),
     ],
 )  # fmt: skip
@@ -209,7 +209,7 @@ def test_a_wrong_class_table_is_refused_with_a_sentence(tmp_path, change, senten
         ({"features": np.full((3, 60), 1e300)}, "feature 1 of image 1 is 1e.300"),
         ({"labels": np.full((60, 1), 1.5)}, "not whole numbers"),
         ({"labels": np.full((60, 1), -1.0)}, "the smallest label is -1"),
-        ({"labels": np.full((60, 1), 9.0)}, "image 1 has label 9, but there are 6 classes"),
+        ({"labels": np.full((60, 1), 9.0)}, "image 1 has label 9, but .* has 6 classes"),
         ({"features": None}, "has no variable 'features'"),
     ],
 )  # fmt: skip

@@ -22,14 +22,15 @@ _VALUE_FLAGS = {
     "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd",
     "--experimental-rerun", "--info", "-i",
 }  # fmt: skip
-_OPTIONAL_VALUE_FLAGS = {"--info", "-i"}
+# Their values are few words, so an override after them is not one.
+_WORD_FLAGS = {"--cfg", "-c", "--info", "-i"}
 _NUMBER = re.compile(r"[+-]?\d[\d_]*\Z")
 _OVERRIDE = re.compile(r"(?P<key>\+{0,2}(?P<group>[A-Za-z_/]+)(@[^=]*)?)=(?P<value>.*)\Z", re.S)
 # dataset.semantics=image: the choice within a node that holds the pre-processing too.
 _SHORT = re.compile(r"^(dataset\.semantics)=(?![{\[])")
 _SWEEP = re.compile(r"(?P<function>choice|glob)\((?P<arguments>[^()\[\]=]*)\)\Z", re.S)
 # Keys of a YAML file that describe it rather than being arguments of what it builds.
-_DESCRIPTIVE = {"_target_", "_partial_", "datasets"}
+_DESCRIPTIVE = {"_target_", "_partial_", "datasets", "grid"}
 
 
 def conf_dir() -> Path:
@@ -72,8 +73,7 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
         if token.startswith("-"):
             flags.append(token)
             takes_value = token in _VALUE_FLAGS and rest and not rest[0].startswith("-")
-            # "--info" alone is complete, so an override after it is not its value.
-            if takes_value and not (token in _OPTIONAL_VALUE_FLAGS and "=" in rest[0]):
+            if takes_value and not (token in _WORD_FLAGS and "=" in rest[0]):
                 flags.append(rest.pop(0))
         else:
             overrides.append(quote_options(token))

@@ -8,13 +8,14 @@ import resource
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from zsl import tuning
 from zsl.checks import Array, Seed, check_value
 from zsl.config import build, compose, options, resolve
 from zsl.data.dataset import ZeroShotData
@@ -35,6 +36,20 @@ _STAGE_NAMES = {("agnostic", "nearest"): "aag", ("aware", "nearest"): "aaw", ("a
 
 
 @dataclass
+class Stage:
+    """Scores of one pair of rules."""
+
+    name: str
+    scores: Array
+    """(L, M)"""
+    Z_hat: Array | None
+    """(L, q) predicted attributes; None for native scores."""
+    information: tuple[str, ...]
+    gap: float = 0.0
+    """Largest duality gap of the test images' codes, where there are any with a certificate."""
+
+
+@dataclass
 class Result:
     """What a run found, and everything needed to say what it is a result of."""
 
@@ -48,18 +63,11 @@ class Result:
     """Quantities per iteration, such as the objectives."""
     versions: dict[str, str]
     arrays: dict[str, Array]
-    """Dictionaries and predicted attributes, saved as ``dictionaries.npz``."""
-
-
-@dataclass
-class Stage:
-    """Scores of one pair of rules."""
-
-    name: str
-    scores: Array
-    information: tuple[str, ...]
-    gap: float = 0.0
-    """Largest duality gap of the test images' codes, where there are any with a certificate."""
+    """The dictionaries, saved as ``dictionaries.npz``."""
+    stages: list[Stage]
+    """Scores and predicted attributes of the test images by pair of rules; in memory only."""
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    """Every setting that was tried on validation classes, with its accuracy on each fold."""
 
 
 def run(cfg: DictConfig, folder: Path | None = None) -> Result:
@@ -79,11 +87,20 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
     """
     plain = resolve(cfg)
     check_value(Seed, plain["seed"], "seed")
-    data = load_data(plain)
+    _preprocessing(plain)  # what is wrong with it is said before anything is read
+    raw = read_data(plain)
     model: Model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
     _check_inference(plain, model)
     if folder is not None:
         _check_tracking(plain["tracking"])
+    selection = None
+    if plain["tune"]["name"] != "none":
+        selected = time.perf_counter()
+        selection = tuning.select(cfg, raw, resolve=resolve, transform=transform_data, infer=infer)
+        plain = resolve(tuning.changed(cfg, selection.settings))
+        model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
+        selected = time.perf_counter() - selected
+    data = transform_data(plain, raw)
 
     start = time.perf_counter()
     model.fit(data.X, data.y, data.Z, data.Z_unseen)
@@ -94,9 +111,12 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
     metrics = summarise(stages, data.y_unseen)
     metrics |= certificates(model, stages)
     metrics["time_fit_s"], metrics["time_infer_s"] = fitted - start, inferred - fitted
+    if selection is not None:
+        metrics["time_tune_s"] = selected
+        metrics["tune_acc_class"] = max(trial["acc_class"] for trial in selection.trials)
     metrics["peak_rss_mb"] = _peak_rss_mb()
     result = Result(
-        key=result_key(plain, data, model, stages),
+        key=result_key(plain, data, model, stages, selection),
         metrics=metrics,
         per_class=per_class(stages, data),
         curves={
@@ -108,6 +128,8 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
         arrays={
             name.rstrip("_"): value for name in ("Dx_", "Dz_") if (value := getattr(model, name, None)) is not None
         },
+        stages=stages,
+        trials=selection.trials if selection else [],
     )
     _warn_if_suspicious(metrics, data)
     if folder is not None:
@@ -123,24 +145,44 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
 
 def load_data(plain: Mapping[str, Any]) -> ZeroShotData:
     """Read, split, shuffle where asked, and pre-process, as the groups dataset, split and feature say."""
+    _preprocessing(plain)  # what is wrong with it is said before anything is read
+    return transform_data(plain, read_data(plain))
+
+
+def read_data(plain: Mapping[str, Any]) -> ZeroShotData:
+    """Read, split and shuffle where asked: the data before pre-processing."""
     dataset, feature, split = plain["dataset"], plain["feature"], plain["split"]
     allow = plain.get("allow_targets", ())
     _check_split(split, dataset["name"])
-    transform = build(feature, "feature", allow_targets=allow)
-    choice = dict(dataset["semantics"])
-    source, missing = choice.pop("source", None), choice.pop("missing", "mean")
+    chosen = dataset["semantics"]
+    missing = chosen.get("missing", "mean")
     check_value(Literal["mean", "drop", "keep"], missing, "dataset.semantics.missing")
-    semantics = build({"_target_": feature["_target_"], **choice}, "dataset.semantics", allow_targets=allow)
     for node, group in ((dataset, "dataset"), (feature, "feature"), (split, "split")):
         if not isinstance(node.get("name"), str):
             raise UserError(f"{group}.name={node.get('name')!r} is not text; quote it: {group}.name=\"'...'\".")
-    table = load_table(dataset, feature["name"], source, allow)
+    table = load_table(dataset, feature["name"], chosen.get("source"), allow)
     data = ZeroShotData.from_table(table, build(split, "split", allow_targets=allow)(table), missing=missing)
     shuffle = dataset.get("shuffle_attributes")
     check_value(Seed | None, shuffle, "dataset.shuffle_attributes")
     if shuffle is not None:
         data = data.shuffle_attributes(shuffle)
-    return preprocess(data, transform, semantics)
+    return data
+
+
+def transform_data(plain: Mapping[str, Any], data: ZeroShotData) -> ZeroShotData:
+    """Pre-process as the groups feature and dataset say, fitted on the training rows."""
+    return preprocess(data, *_preprocessing(plain))
+
+
+def _preprocessing(plain: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The transforms of features and of attributes."""
+    feature, allow = plain["feature"], plain.get("allow_targets", ())
+    chosen = {k: v for k, v in plain["dataset"]["semantics"].items() if k not in ("source", "missing")}
+    semantics = {"_target_": feature["_target_"], **chosen}
+    return (
+        build(feature, "feature", allow_targets=allow),
+        build(semantics, "dataset.semantics", allow_targets=allow),
+    )
 
 
 def load_dataset(
@@ -172,8 +214,9 @@ def load_dataset(
         arguments.append(f"split={split}")
     cfg = compose([*arguments, *overrides])
     for key, value in settings.items():
-        if key not in list(cfg.dataset):  # "in" is false for a key that has no value yet
-            raise UserError(f"dataset.{key} does not exist; dataset={name} has: {', '.join(map(str, cfg.dataset))}.")
+        keys = [str(k) for k in cfg.dataset]
+        if key not in keys:  # `in cfg.dataset` is false for a key that still needs a value
+            raise UserError(f"dataset.{key} does not exist; dataset={name} has: {', '.join(keys)}.")
         cfg.dataset[key] = str(value) if isinstance(value, Path) else value
     return load_data(resolve(cfg))
 
@@ -187,7 +230,7 @@ def infer(plain: Mapping[str, Any], model: Model, X: Array, Z: Array) -> list[St
     attributes, labels = settings["attributes"], settings["labels"]
     trained_with = tuple(getattr(model, "information", ()))
     if attributes == "own":
-        return [Stage("own", np.asarray(model.scores(X, Z)), trained_with)]
+        return [Stage("own", np.asarray(model.scores(X, Z)), None, trained_with)]
     given: dict[str, Any] = {"model": model, "X": X, "Z_unseen": Z, "start": None}
     predicted = {"agnostic": agnostic(model, X)}  # type: ignore[arg-type]
     if attributes != "agnostic":
@@ -204,9 +247,8 @@ def infer(plain: Mapping[str, Any], model: Model, X: Array, Z: Array) -> list[St
         codes = predicted[pair[0]].codes
         # Aware codes have no certificate (NaN); the agnostic ones they start from do, and are a stage too.
         gap = 0.0 if codes is None or np.isnan(codes.gap).any() else float(codes.gap.max())
-        stages.append(
-            Stage(_STAGE_NAMES.get(pair, "_".join(pair)), np.asarray(scores), tuple(dict.fromkeys(used)), gap)
-        )
+        name = _STAGE_NAMES.get(pair, "_".join(pair))
+        stages.append(Stage(name, np.asarray(scores), predicted[pair[0]].Z_hat, tuple(dict.fromkeys(used)), gap))
     return stages
 
 
@@ -248,7 +290,13 @@ def per_class(stages: list[Stage], data: ZeroShotData) -> list[dict[str, Any]]:
     ]
 
 
-def result_key(plain: Mapping[str, Any], data: ZeroShotData, model: Model, stages: list[Stage]) -> dict[str, Any]:
+def result_key(
+    plain: Mapping[str, Any],
+    data: ZeroShotData,
+    model: Model,
+    stages: list[Stage],
+    selection: tuning.Selection | None = None,
+) -> dict[str, Any]:
     """What the result is a result of. Two results with the same key are repetitions of one experiment."""
     information = (
         "images and attributes of seen classes",
@@ -266,11 +314,13 @@ def result_key(plain: Mapping[str, Any], data: ZeroShotData, model: Model, stage
         },
         "feature": plain["feature"],
         "split": {"name": data.split, **data.key.get("split", {})},
-        "model": {**plain["model"], "n_atoms_used": len(model.Dx_) if hasattr(model, "Dx_") else None,
+        "model": {**{k: v for k, v in plain["model"].items() if k != "grid"},
+                  "n_atoms_used": len(model.Dx_) if hasattr(model, "Dx_") else None,
                   "lam_used": getattr(model, "lam_", None)},
         "inference": plain["inference"],
         "seed": plain["seed"],
-        "selection": "none: settings as given",
+        "selection": tuning.SELECTED if selection else "none: settings as given",
+        "tune": {**plain["tune"], "chosen": selection.settings, "folds": selection.folds} if selection else None,
         "information_used": list(dict.fromkeys(information)),
     }  # fmt: skip
 

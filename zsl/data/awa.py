@@ -80,7 +80,7 @@ def _official(folder: Folder, feature: str, name: str, semantics: str | None) ->
     predicates = folder / "predicates.txt"
     attribute_names = numbered_names(folder.use(predicates)) if predicates.is_file() else ()
     features = _features(folder, feature, name, class_names)
-    labels = in_class_order(features, class_names, folder.root)
+    labels = in_class_order(features, class_names, folder.root, folder / "classes.txt")
     if semantics in (None, "continuous", "binary"):
         path = folder.use(folder / f"predicate-matrix-{semantics or 'continuous'}.txt")
         rows = class_rows(read_table(path), len(class_names), path, "the matrix", published="rows")

@@ -47,6 +47,12 @@ class ImageTable:
     class_names: tuple[str, ...]
     attributes: Array
     """(C, q) one row per class"""
+    splits: Mapping[str, Split] = field(default_factory=dict)
+    """The splits that come with the data, by name."""
+    n_unseen: int | None = None
+    """How many classes the dataset's own split leaves unseen: the default of ``split=random``."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Where it came from: files, notes; part of the record."""
     missing: Array | None = None
     """(C, q) where True the source says that it has no value; NaN in ``attributes`` must be True here"""
     image_attributes: Array | None = None
@@ -57,16 +63,10 @@ class ImageTable:
     """n file names, or none"""
     semantics: str = "continuous"
     """Which of the dataset's attribute tables this is."""
-    splits: Mapping[str, Split] = field(default_factory=dict)
-    """The splits that come with the data, by name."""
-    n_unseen: int | None = None
-    """How many classes the dataset's own split leaves unseen: the default of ``split=random``."""
     validation: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
     """Published (training, validation) class names, for choosing hyper-parameters."""
     notes: tuple[str, ...] = ()
     """Findings worth a sentence, such as leaks; ``python -m zsl.data check`` prints them."""
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Where it came from: files, notes; part of the record."""
 
     def __post_init__(self) -> None:
         who = self.name

@@ -89,7 +89,7 @@ def read_features(folder: Folder, path: Path) -> Features:
     )
 
 
-def in_class_order(stored: Features, class_names: Sequence[str], path: Path) -> Array:
+def in_class_order(stored: Features, class_names: Sequence[str], path: Path, table: Path) -> Array:
     """Labels that count ``class_names``, whatever order the feature file counts its classes in."""
     labels = stored.labels
     if stored.class_names:
@@ -103,7 +103,7 @@ def in_class_order(stored: Features, class_names: Sequence[str], path: Path) -> 
     if labels.max() >= len(class_names):
         raise UserError(
             f"{path}: image {int(labels.argmax()) + 1} has label {labels.max() + 1}, "
-            f"but there are {len(class_names)} classes."
+            f"but {table} has {len(class_names)} classes."
         )
     return labels
 

@@ -78,7 +78,7 @@ def load(
         raise UserError(f"dataset={name}: {main} is missing; {HOW_TO_GET}.")
     stored = read_mat(folder.use(main))
     class_names = names_of(stored, folder, main, int(found.labels.max()) + 1)
-    labels = in_class_order(found, class_names, path)
+    labels = in_class_order(found, class_names, path, main)
     attributes, missing, image_rows = read_semantics(folder, stored, main, class_names, semantics, len(labels))
 
     splits, notes = {"proposed": _split(stored, "proposed", labels, main)}, leaks(stored, main)

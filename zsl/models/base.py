@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 
-from zsl.checks import Array, as_matrix
+from zsl.checks import Array, as_matrix, check_fields
 from zsl.errors import UserError
+from zsl.inference.labels import cosine, nearest
+
+T = TypeVar("T")
+Metric = Literal["cosine", "nearest", "dot"]
 
 
 class Model(Protocol):
@@ -47,3 +53,107 @@ def need_fitted(model: object, attribute: str) -> None:
     """Raise UserError unless ``fit`` has set ``attribute``."""
     if getattr(model, attribute, None) is None:
         raise UserError(f"{type(model).__name__} is not fitted; call fit(X, y, Z, Z_unseen) first.")
+
+
+class Shared:
+    """What the fits of one grid have in common, computed once: ``shared(key, compute)``.
+
+    A model that is fitted alone gets an empty one, so the same code serves both.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, Any] = {}
+
+    def __call__(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The value under ``key``; ``compute()`` the first time. All that it depends on must be in the key."""
+        if key not in self._kept:
+            self._kept[key] = compute()
+        return self._kept[key]
+
+
+class Inductive:
+    """What the baselines have in common; each is a dataclass that says how it is fitted and how it scores.
+
+    ``_fit(X, y, Z, shared)`` sets fitted names; it gets neither an unseen image nor an unseen class, so a subclass
+    is inductive by construction. ``_scores(X, S)`` are the scores of images X (L, p) for classes S (C, q).
+    """
+
+    Z_unseen_: Array
+    n_features_: int
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def information(self) -> tuple[str, ...]:
+        """What training used beyond the seen images and their attributes: nothing."""
+        return ()
+
+    def fit(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> Self:
+        """Learn from seen images; shapes as in :class:`Model`. ``Z_unseen`` is kept for ``scores`` alone.
+
+        Raises
+        ------
+        UserError
+            On arguments that do not fit together, see :func:`check_training`.
+        """
+        return next(self.fit_grid([self], X, y, Z, Z_unseen))
+
+    @classmethod
+    def fit_grid(cls, models: Iterable[Self], X: Array, y: Array, Z: Array, Z_unseen: Array) -> Iterator[Self]:
+        """Fit models that differ in their settings to the same data, one after another, sharing what they can."""
+        X, y, Z, Z_unseen = check_training(X, y, Z, Z_unseen)
+        shared = Shared()
+        for model in models:
+            model._fit(X, y, Z, shared)
+            model.Z_unseen_, model.n_features_ = Z_unseen, X.shape[1]
+            yield model
+
+    def scores(self, X: Array, class_attributes: Array | None = None) -> Array:
+        """(L, C) scores of images X (L, p), larger is likelier; ``None``: for the unseen classes of ``fit``."""
+        X = self._images(X)
+        Z = self.Z_unseen_ if class_attributes is None else class_attributes
+        Z = as_matrix(Z, "class_attributes", n_columns=self.Z_unseen_.shape[1])
+        return self._scores(X, Z.astype(self.Z_unseen_.dtype, copy=False))
+
+    def _images(self, X: Array) -> Array:
+        need_fitted(self, "Z_unseen_")
+        return as_matrix(X, "X", n_columns=self.n_features_)
+
+    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+        raise NotImplementedError
+
+    def _scores(self, X: Array, S: Array) -> Array:
+        raise NotImplementedError
+
+
+class AttributePredictor(Inductive):
+    """A baseline that predicts attributes of an image, so that it goes with any label rule."""
+
+    def predict_attributes(self, X: Array) -> Array:
+        """Attributes (L, q) of images X (L, p)."""
+        return self._attributes(self._images(X))
+
+    def _attributes(self, X: Array) -> Array:
+        raise NotImplementedError
+
+
+def compare(U: Array, V: Array, metric: Metric) -> Array:
+    """(L, C) similarity of the rows of U (L, k) and of V (C, k): cosine, negative squared distance, or product."""
+    if metric == "dot":
+        return U @ V.T
+    return cosine(U, V) if metric == "cosine" else nearest(U, V)
+
+
+def class_sums(X: Array, y: Array) -> Array:
+    """(C, k) sums in double precision of the rows of X (n, k) over each class 0..C-1."""
+    members = sp.csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(int(y.max()) + 1, len(y)))
+    return members @ X.astype(np.float64, copy=False)
+
+
+def class_means(X: Array, y: Array) -> Array:
+    """(C, k) means of the rows of X (n, k) over each class.
+
+    Of the attributes Z they are the class rows; where images have attributes of their own, their class means.
+    """
+    return class_sums(X, y) / np.bincount(y)[:, None]

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,7 @@ def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
     from omegaconf import OmegaConf
 
     folder.mkdir(parents=True, exist_ok=True)
-    record = asdict(result)
-    del record["arrays"]
+    record = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in ("arrays", "stages")}
     _replace(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(dict(config))))
     with (folder / (PER_CLASS + ".part")).open("w", newline="", encoding="utf-8") as f:
         rows = csv.DictWriter(f, list(result.per_class[0]))
@@ -39,8 +38,8 @@ def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
         rows.writerows(result.per_class)
     (folder / (PER_CLASS + ".part")).replace(folder / PER_CLASS)
     if result.arrays:
-        with (folder / (DICTIONARIES + ".part")).open("wb") as f:
-            np.savez(f, **result.arrays)  # type: ignore[arg-type]
+        with (folder / (DICTIONARIES + ".part")).open("wb") as binary:
+            np.savez(binary, **result.arrays)  # type: ignore[arg-type]
         (folder / (DICTIONARIES + ".part")).replace(folder / DICTIONARIES)
     # Last, because its presence says that the run is complete.
     _replace(folder / RESULTS, json.dumps(_json(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -28,7 +29,7 @@ def sparse_encode(
     D: Array,
     lam: NonNegative,
     *,
-    solver: str | Callable[..., Codes] = "fista",
+    solver: str | Callable[..., Codes] = "active_set",
     init: Array | None = None,
     tol: Positive = 1e-6,
     max_iter: Count = 10_000,
@@ -73,9 +74,14 @@ def sparse_encode(
 
 def solver_names() -> list[str]:
     """The solvers that ``zsl.sparse`` has: its modules that define ``solve``."""
+    return list(_modules())
+
+
+@lru_cache(maxsize=1)
+def _modules() -> tuple[str, ...]:
     import zsl.sparse as package
 
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in _OTHER)
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in _OTHER))
 
 
 def _solver(name: str) -> Callable[..., Codes]:

@@ -21,15 +21,9 @@ def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max
     from sklearn.linear_model import Lasso
 
     r = len(D)
-    # Coordinate descent on the p samples of each row's regression problem x ~ D' a.
-    model = Lasso(
-        lam / (2 * r),
-        fit_intercept=False,
-        tol=tol / 2,
-        max_iter=max_iter,
-        warm_start=True,
-        precompute=D @ D.T,
-    )
+    # Coordinate descent on each row's regression problem x ~ D' a, of p samples.
+    model = Lasso(lam / (2 * r), fit_intercept=False, precompute=D @ D.T, warm_start=True)
+    model.set_params(tol=tol / 2, max_iter=max_iter)
     A = np.zeros((len(X), r), X.dtype)
     columns = np.asfortranarray(D.T)
     n_iter = 0

@@ -1,0 +1,169 @@
+"""Methods made of classifiers of the seen classes: losses, optimality, oracles, values by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import check_grad
+
+from zsl.models import COSTA, DAP, IAP, ConSE, SynC
+from zsl.models.classifiers import Linear, fit_linear, logistic, multiclass_hinge, multinomial, squared_hinge
+from zsl.models.dap import binary, log_posterior
+
+
+@pytest.fixture
+def problem(rng):
+    y = np.arange(80) % 5
+    S = rng.standard_normal((5, 6))
+    X = S[y] @ rng.standard_normal((6, 7)) + 2 * rng.standard_normal((80, 7))
+    return X, y, S[y], rng.standard_normal((3, 6))
+
+
+LOSSES = {
+    "logistic": lambda y, k: logistic(y[:, None] == np.arange(k)),
+    "multinomial": multinomial,
+    "squared_hinge": lambda y, k: squared_hinge(y[:, None] == np.arange(k)),
+    "multiclass_hinge": lambda y, k: multiclass_hinge(y, 1.0 - np.eye(k)),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradients_against_finite_differences(loss, rng):
+    y = np.arange(8) % 4
+    of = LOSSES[loss](y, 4)
+    error = check_grad(
+        lambda f: of(f.reshape(8, 4))[0], lambda f: of(f.reshape(8, 4))[1].ravel(), rng.standard_normal(32)
+    )
+    assert error < 1e-5
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradient_of_the_objective_vanishes(problem, loss, bias):
+    X, y, _, _ = problem
+    of = LOSSES[loss](y, 5)
+    found = fit_linear(X, of, 5, 0.3, bias=bias, tol=1e-11)
+    G = of(X @ found.W + found.b)[1]
+    assert_allclose(found.W + 0.3 * X.T @ G, 0, atol=1e-8)
+    if bias:
+        assert_allclose(G.sum(axis=0), 0, atol=1e-8)
+    assert found.residual < 1e-9
+
+
+def test_classifiers_agree_with_scikit_learn(problem):
+    from sklearn.linear_model import LogisticRegression
+
+    X, y, _, _ = problem
+    oracle = LogisticRegression(C=0.3, tol=1e-10, max_iter=10_000).fit(X, y)
+    found = fit_linear(X, multinomial(y, 5), 5, 0.3, tol=1e-11)
+    assert_allclose(found.W, oracle.coef_.T, atol=1e-5)
+    binary_oracle = LogisticRegression(C=0.3, tol=1e-10, max_iter=10_000).fit(X, y == 1)
+    found = fit_linear(X, logistic((y == 1)[:, None]), 1, 0.3, tol=1e-11)
+    assert_allclose(found.W[:, 0], binary_oracle.coef_[0], atol=1e-5)
+    assert_allclose(found.b, binary_oracle.intercept_, atol=1e-5)
+
+
+def test_losses_by_hand():
+    F = np.array([[2.0, 1.5, 0.0]])
+    y = np.array([0])
+    # 1 - 2 < 0; 1 + 1.5; 1 + 0.
+    assert_allclose(squared_hinge(np.array([[True, False, False]]))(F)[0], 2.5**2 + 1)
+    # Class 1: 1 + 1.5 - 2; class 2: 1 + 0 - 2 < 0.
+    value, G = multiclass_hinge(y, 1.0 - np.eye(3))(F)
+    assert_allclose(value, 0.25)
+    assert_allclose(G, [[-1, 1, 0]])
+    assert_allclose(multinomial(y, 3)(np.log([[2.0, 1.0, 1.0]]))[0], np.log(2))
+    assert_allclose(logistic(np.array([[True]]))(np.zeros((1, 1)))[0], np.log(2))
+
+
+def test_conse_by_hand(problem):
+    X, y, Z, Z_unseen = problem
+    model = ConSE(T=2).fit(X, y, Z, Z_unseen)
+    model.classifier_ = Linear(np.zeros((7, 5)), np.log([4.0, 1.0, 3.0, 1.0, 1.0]), 0.0)
+    assert_allclose(model.predict_attributes(X[:1]), [(4 * model.S_[0] + 3 * model.S_[2]) / 7])
+    model.T = 1000
+    assert_allclose(model.predict_attributes(X[:1]), [np.array([4, 1, 3, 1, 1]) / 10 @ model.S_])
+
+
+def test_posterior_by_hand():
+    # Two attributes with p(a|x) = .8, .3, priors .5, .25; a class has the first only.
+    expected = np.log(0.8 / 0.5) + np.log(0.7 / 0.75)
+    assert_allclose(log_posterior(np.array([[0.8, 0.3]]), np.array([[True, False]]), np.array([0.5, 0.25])), expected)
+
+
+def test_binary_attributes_are_above_the_mean_and_constant_ones_unused():
+    b = binary(np.array([[0.0, 1.0, 0.1], [0.0, 3.0, 0.1], [6.0, 2.5, 0.1]]))
+    assert b.used.tolist() == [True, True, False]
+    assert_allclose(b.prior, [1 / 3, 2 / 3, 0])
+    assert_allclose(b.high[:2], [6, 2.75])
+    assert_allclose(b.low[:2], [0, 1])
+    assert_allclose(b.high[2], b.low[2])
+    assert b(np.array([[3.0, 2.0, 5.0]])).tolist() == [[True, False, True]]
+
+
+def test_dap_survives_an_attribute_that_all_seen_classes_share(problem):
+    X, y, Z, Z_unseen = problem
+    Z = np.column_stack([Z, np.ones(len(Z))])
+    model = DAP().fit(X, y, Z, np.column_stack([Z_unseen, [0.0, 1.0, 2.0]]))
+    without = DAP().fit(X, y, Z[:, :-1], Z_unseen)
+    assert_allclose(model.scores(X), without.scores(X), atol=1e-6)
+    assert_allclose(model.predict_attributes(X)[:, -1], 1)
+
+
+def test_dap_is_one_logistic_regression_per_attribute(problem):
+    from sklearn.linear_model import LogisticRegression
+
+    X, y, Z, Z_unseen = problem
+    model = DAP(C=0.5, prior="half", tol=1e-10).fit(X, y, Z, Z_unseen)
+    S = np.array([Z[y == c][0] for c in range(5)])
+    expected = 0.0
+    for m in range(6):
+        threshold = S[:, m].mean()
+        p = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(X, Z[:, m] > threshold).predict_proba(X)[:, 1:]
+        p = np.clip(p, 1e-3, 1 - 1e-3)
+        expected = expected + np.log(np.where(Z_unseen[:, m] > threshold, p, 1 - p) / 0.5)
+    assert_allclose(model.scores(X), expected, atol=1e-4)
+
+
+def test_iap_mixes_the_attributes_of_seen_classes(problem):
+    X, y, Z, Z_unseen = problem
+    model = IAP(prior="half").fit(X, y, Z, Z_unseen)
+    model.classifier_ = Linear(np.zeros((7, 5)), np.log([4.0, 1.0, 3.0, 1.0, 1.0]), 0.0)
+    P = np.array([[0.4, 0.1, 0.3, 0.1, 0.1]]) @ model.has_
+    assert_allclose(model.scores(X[:1]), log_posterior(P, model.binary_(Z_unseen), np.full(6, 0.5)))
+
+
+def test_costa_copies_the_nearest_class_when_cold_and_averages_when_hot(problem):
+    X, y, Z, _ = problem
+    cold = COSTA(temperature=1e-3).fit(X, y, Z, Z[:5])
+    assert_allclose(cold.scores(X), cold.classifier_(X), atol=1e-8)
+    hot = COSTA(temperature=1e6).fit(X, y, Z, Z[:5])
+    assert_allclose(hot.scores(X), np.repeat(hot.classifier_(X).mean(axis=1)[:, None], 5, axis=1), atol=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["one_vs_other", "multiclass", "struct"])
+def test_sync_is_stationary_in_the_bases_of_its_phantoms(problem, loss):
+    # The objective as the paper states it, in V: its gradient is the chain rule through W = V Sim'.
+    X, y, Z, Z_unseen = problem
+    model = SynC(lam=0.05, sigma=0.7, loss=loss, tol=1e-12).fit(X, y, Z, Z_unseen)
+    S = np.array([Z[y == c][0] for c in range(5)])
+    d = np.linalg.norm(S[:, None] - S[None], axis=2)
+    width = 0.7 * np.median(d[~np.eye(5, dtype=bool)])
+    similarity = np.exp(-(d**2) / (2 * width**2))
+    similarity /= similarity.sum(axis=1, keepdims=True)
+    W = model.V_ @ similarity.T
+    of = {
+        "one_vs_other": squared_hinge(y[:, None] == np.arange(5)),
+        "multiclass": multiclass_hinge(y, 1.0 - np.eye(5)),
+        "struct": multiclass_hinge(y, d),
+    }[loss]
+    gradient = (X.T @ of(X @ W)[1] / len(X) + 0.05 * W) @ similarity
+    assert_allclose(gradient, 0, atol=1e-8)
+    assert_allclose(model.scores(X, S), X @ W, atol=1e-8)
+
+
+def test_sync_with_two_classes_of_the_same_attributes(problem):
+    X, y, Z, Z_unseen = problem
+    Z = np.where((y == 4)[:, None], Z[3], Z)
+    assert np.isfinite(SynC().fit(X, y, Z, Z_unseen).scores(X)).all()

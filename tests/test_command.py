@@ -1,0 +1,173 @@
+"""The command line: what Hydra cannot read is put right, and mistakes end in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import ROOT
+from zsl import compose
+from zsl.config import groups, normalise_argv, options, quote_options
+from zsl.errors import UserError
+
+
+def zsl(*arguments, cwd, **environment):
+    """The real command in a subprocess."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "zsl.main", *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("given_", "expected"),
+    [
+        (
+            ["dataset=sun", "split=645_72", "-m", "model.lam=0.01,0.1"],
+            ["-m", "dataset=sun", "split='645_72'", "model.lam=0.01,0.1"],
+        ),
+        (["a=1", "--cfg", "job", "b=2"], ["--cfg", "job", "a=1", "b=2"]),
+        (
+            ["a=1", "--config-dir", "conf dir", "b=2", "--multirun"],
+            ["--config-dir", "conf dir", "--multirun", "a=1", "b=2"],
+        ),
+        (["--info", "a=1"], ["--info", "a=1"]),
+        (["--info", "plugins", "a=1"], ["--info", "plugins", "a=1"]),
+        (["-m", "--", "split=1_0"], ["-m", "split='1_0'"]),
+        (["split=645_72,707_10"], ["split='645_72','707_10'"]),
+        (["split=choice(645_72, random)"], ["split='645_72',random"]),
+        (["split=glob(6*)"], ["split='645_72'"]),
+        (["split='645_72'"], ["split='645_72'"]),
+        (
+            ["experiment=null", "~tune", "model.n_atoms=64", "seed=0,1"],
+            ["experiment=null", "~tune", "model.n_atoms=64", "seed=0,1"],
+        ),
+        (["split@x.split=645_72", "+split=1"], ["split@x.split='645_72'", "+split='1'"]),
+        (["feature.name='a=b,c'"], ["feature.name='a=b,c'"]),
+    ],
+)
+def test_argv(given_, expected):
+    assert normalise_argv(given_) == expected
+
+
+FLAGS = [["-m"], ["--cfg", "job"], ["--cfg"], ["--config-dir", "a=b"]]
+OVERRIDES = ["split=645_72", "split=645_72,x", "split=choice(1_0,2)", "model.lam=0.1", "seed=1", "~tune"]
+
+
+@given(st.lists(st.sampled_from([*FLAGS, *([o] for o in OVERRIDES)]), max_size=6))
+def test_argv_is_idempotent_and_keeps_the_order_of_overrides(parts):
+    argv = [token for part in parts for token in part]
+    once = normalise_argv(argv)
+    assert normalise_argv(once) == once
+    assert len(once) == len(argv)
+    # The order decides which of two overrides wins.
+    kept = [quote_options(part[0]) for part in parts if part not in FLAGS]
+    assert once[len(once) - len(kept) :] == kept
+
+
+def test_glob_that_matches_nothing():
+    with pytest.raises(UserError, match=r"split=glob\(q\*\) matches nothing; split has: 150_50"):
+        normalise_argv(["split=glob(q*)"])
+
+
+def test_compose_reads_number_like_options():
+    cfg = compose(["dataset=sun", "split=645_72", "model.lam=0.01"])
+    assert (cfg.split.name, cfg.model.lam) == ("645_72", 0.01)
+
+
+def test_each_dataset_names_its_defaults_and_the_command_wins():
+    assert compose(["dataset=sun"]).split.name == "645_72"
+    assert compose(["dataset=cub"]).split.name == "150_50"
+    assert compose(["dataset=awa2"]).feature.name == "resnet101"
+    cfg = compose(["dataset=sun", "split=random", "feature=vgg19"])
+    assert (cfg.split.name, cfg.feature.name) == ("random", "vgg19")
+    assert compose(["seed=3", "split=random"]).split.seed == 3
+
+
+MISTAKES = [
+    (["model.lamb=3"], r"model.lamb does not exist \(did you mean lam\?\); model has: .*lam_relative"),
+    (["modl.lam=3"], r"modl does not exist \(did you mean model\?\)"),
+    (["modl=coupled"], r"modl does not exist \(did you mean model\?\)"),
+    (["model=copled"], r"model=copled does not exist \(did you mean coupled\?\); model has: .*coupled"),
+    (["feature=lite9"], r"feature=lite9 does not exist.*feature has: .*resnet101.*feature\.name=NAME"),
+    (["dataset.root"], r"cannot read the override 'dataset.root'; write KEY=VALUE"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), MISTAKES)
+def test_mistakes_in_the_configuration(overrides, message):
+    with pytest.raises(UserError, match=message) as caught:
+        compose(overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_mistake_ends_in_one_line_without_traceback(tmp_path):
+    for arguments, words in (
+        (["model.lamb=3"], "did you mean lam?"),
+        (["model.lam=abc"], "model.lam='abc' is not accepted: it should be a valid number"),
+        (["-m", "modl.lam=3,4"], "did you mean model?"),
+    ):
+        out = zsl(*arguments, cwd=tmp_path)
+        assert out.returncode == 1
+        assert len(out.stderr.strip().splitlines()) == 1, out.stderr
+        assert words in out.stderr
+
+
+def test_traceback_on_request(tmp_path):
+    out = zsl("model.lam=abc", cwd=tmp_path, HYDRA_FULL_ERROR="1")
+    assert out.returncode == 1
+    assert "Traceback" in out.stderr
+    assert "UserError: model.lam='abc'" in out.stderr
+
+
+def test_sweep_goes_on_after_a_bad_job(tmp_path):
+    out = zsl("-m", "model.lam=abc,0.1", "tracking=none", "dataset=synthetic", "model.n_iter=1", cwd=tmp_path)
+    assert out.returncode == 1
+    assert "Traceback" not in out.stderr
+    assert len(list(tmp_path.glob("multirun/2*/*/1/results.json"))) == 1
+    assert "is not accepted" in next(tmp_path.glob("multirun/2*/*/0/zsl.log")).read_text()
+
+
+def test_the_sweep_line_on_a_folder_in_the_shape_of_sun(tmp_path, shared):
+    """`python -m zsl.main dataset=sun split=645_72 -m model.lam=0.01,0.1`, as documented, with SUN's own table."""
+    import shutil
+    import sqlite3
+
+    import numpy as np
+    from scipy.io import loadmat, savemat
+
+    root = tmp_path / "data" / "SUN"
+    root.mkdir(parents=True)
+    shutil.copy(shared / "xlsa17" / "SUN" / "att_splits.mat", root)
+    table = loadmat(root / "att_splits.mat")
+    # Locations say how many images there are, not which class they show: 20 each, and whole classes are unseen.
+    unseen_rows = table["test_unseen_loc"].ravel().astype(int) - 1
+    labels = np.empty(14340, dtype=int)
+    seen_rows = np.setdiff1d(np.arange(14340), unseen_rows)
+    labels[unseen_rows] = np.arange(len(unseen_rows)) % 72
+    labels[seen_rows] = 72 + np.arange(len(seen_rows)) % 645
+    features = np.random.default_rng(0).random((12, 14340), dtype=np.float32)
+    savemat(root / "res101.mat", {"features": features, "labels": (labels + 1)[:, None].astype(float)})
+
+    quick = ["model.n_atoms=16", "model.n_iter=1", "solver.tol=0.01"]
+    out = zsl("dataset=sun", "split=645_72", "-m", "model.lam=0.01,0.1", *quick, cwd=tmp_path)
+    assert out.returncode == 0, out.stderr
+    records = [json.loads(p.read_text()) for p in sorted(tmp_path.glob("multirun/2*/*/*/results.json"))]
+    assert [r["key"]["model"]["lam"] for r in records] == [0.01, 0.1]
+    assert all(r["key"]["split"]["name"] == "645_72" and len(r["per_class"]) == 72 for r in records)
+    with sqlite3.connect(tmp_path / "multirun" / "mlflow.db") as db:
+        rows = db.execute("select e.name, r.status from runs r join experiments e using (experiment_id)").fetchall()
+    assert rows == [("zsl", "FINISHED")] * 2
+
+
+def test_registry_is_the_folder():
+    assert {"dataset", "feature", "split", "model", "solver", "inference", "tune", "tracking", "experiment"} == set(
+        groups()
+    )
+    assert "645_72" in options("split")

@@ -1,0 +1,79 @@
+"""Dictionary updates: optimality, the unit ball, descent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from zsl.sparse.dictionary import quadratic, ridge_atoms, unit_atoms, unit_ball_atoms
+
+
+def statistics(rng, n=30, r=5, p=4):
+    A, X = rng.standard_normal((n, r)), rng.standard_normal((n, p))
+    return A, X, A.T @ A / n, A.T @ X / n
+
+
+@pytest.mark.parametrize("beta", [1e-3, 1.0])
+def test_ridge_is_stationary(rng, beta):
+    A, X, AtA, AtX = statistics(rng)
+    D = ridge_atoms(AtA, AtX, beta)
+    # d/dD of 1/n |X - A D|^2 + beta |D|^2.
+    assert_allclose(2 / len(X) * A.T @ (A @ D - X) + 2 * beta * D, 0, atol=1e-12)
+
+
+def test_ridge_limits(rng):
+    A, X, AtA, AtX = statistics(rng)
+    assert_allclose(ridge_atoms(AtA, AtX, 1e12), 0, atol=1e-10)
+    assert_allclose(ridge_atoms(AtA, AtX, 1e-12), np.linalg.lstsq(A, X)[0], atol=1e-8)
+
+
+def test_ridge_agrees_with_scikit_learn(rng):
+    from sklearn.linear_model import Ridge
+
+    A, X, AtA, AtX = statistics(rng)
+    # sklearn: |X - A D|^2 + alpha |D|^2, n times ours.
+    expected = Ridge(alpha=0.1 * len(X), fit_intercept=False).fit(A, X).coef_.T
+    assert_allclose(ridge_atoms(AtA, AtX, 0.1), expected, atol=1e-10)
+
+
+def test_one_atom_by_hand():
+    # min |d|^2 - 2 <d, (3, 4)> in the ball: the free minimiser (3, 4), of length 5, is scaled to (0.6, 0.8).
+    D = unit_ball_atoms(np.eye(1), np.array([[3.0, 4.0]]), np.zeros((1, 2)))
+    assert_allclose(D, [[0.6, 0.8]])
+
+
+def test_unit_ball_meets_its_optimality_conditions(rng):
+    _, _, AtA, AtX = statistics(rng)
+    AtX *= 3  # so that the constraint binds for some atoms
+    D = unit_ball_atoms(AtA, AtX, np.zeros_like(AtX), n_passes=2000)
+    gradient = AtA @ D - AtX
+    norms = np.linalg.norm(D, axis=1)
+    assert (norms > 1 - 1e-12).any()
+    for d, g, norm in zip(D, gradient, norms):
+        # Inside the ball the gradient vanishes, on it the gradient points straight inwards.
+        multiplier = 0.0 if norm < 1 - 1e-9 else -float(g @ d)
+        assert multiplier >= -1e-9
+        assert_allclose(g + multiplier * d, 0, atol=1e-9)
+
+
+@given(seed=st.integers(0, 10_000), beta=st.sampled_from([0.0, 0.1]), unused=st.booleans())
+def test_unit_ball_never_rises(seed, beta, unused):
+    # Each atom's update is an exact minimisation over a convex set: a theorem for every input.
+    rng = np.random.default_rng(seed)
+    A, X = rng.standard_normal((12, 6)), rng.standard_normal((12, 4))
+    if unused:
+        A[:, 2] = 0
+    AtA, AtX = A.T @ A / 12, A.T @ X / 12
+    start = unit_atoms(rng.standard_normal((6, 4))) * rng.random((6, 1))
+    D = unit_ball_atoms(AtA, AtX, start, beta)
+    assert np.linalg.norm(D, axis=1).max() <= 1 + 1e-12
+    assert quadratic(AtA, AtX, D, beta) <= quadratic(AtA, AtX, start, beta) + 1e-12
+    if unused:
+        assert_allclose(D[2], start[2])
+
+
+def test_unit_atoms_keep_zero():
+    assert_allclose(unit_atoms(np.array([[3.0, 4.0], [0.0, 0.0]])), [[0.6, 0.8], [0, 0]])

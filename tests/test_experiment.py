@@ -1,0 +1,183 @@
+"""End to end: the pipeline on digits and on simulated data, its files, and the control."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from omegaconf import OmegaConf
+
+from zsl import compose, run
+from zsl.data import digits
+from zsl.errors import UserError
+from zsl.evaluation import evaluate
+from zsl.experiment import load_dataset
+from zsl.inference import nearest
+from zsl.models import CoupledDictionaries
+
+QUIET = ["tracking=none"]
+
+
+def test_digits_by_default(tmp_path, capsys):
+    result = run(compose(QUIET), tmp_path)
+    # All three stages of the default inference, the last one also under plain names.
+    for stage in ("aag", "aaw", "taaw"):
+        assert result.metrics[f"{stage}/acc_class"] > 0.5  # chance 0.333
+    assert result.metrics["acc_class"] == result.metrics["taaw/acc_class"]
+    assert "hit_3" not in result.metrics  # three classes: hit@3 cannot miss
+    # tol times |x|^2 / p, and unit rows: the attributes, of which there are fewest columns, allow the largest gap.
+    assert 0 <= result.metrics["lasso_gap_max"] <= 1e-4 / 16 + 1e-12
+    assert result.key["split"]["unseen"] == ["two", "four", "six"]
+    assert "unlabelled test images" in result.key["information_used"]
+    out = capsys.readouterr().out
+    assert "3 unseen classes, 539 test images, chance 0.333" in out
+    assert str(tmp_path) in out
+
+
+def test_run_folder_is_complete(tmp_path):
+    result = run(compose([*QUIET, "inference=aag", "model.n_iter=1"]), tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"results.json", "config.yaml", "per_class.csv", "dictionaries.npz"}
+    record = json.loads((tmp_path / "results.json").read_text())
+    assert record["metrics"] == pytest.approx(result.metrics)
+    assert record["key"]["dataset"]["content"] == result.key["dataset"]["content"]
+    assert len(record["curves"]["objective_x"]) == 2
+    assert set(record["versions"]) >= {"python", "numpy", "zsl-cdl"}
+    rows = list(csv.DictReader((tmp_path / "per_class.csv").open()))
+    assert [r["class"] for r in rows] == ["two", "four", "six"]
+    assert_allclose(np.mean([float(r["aag/acc"]) for r in rows]), result.metrics["acc_class"])
+    with np.load(tmp_path / "dictionaries.npz", allow_pickle=False) as saved:
+        assert saved["Dx"].shape == (80, 64)
+        assert saved["Dz"].shape == (80, 16)
+    # The resolved configuration composes the same run again.
+    again = run(OmegaConf.load(tmp_path / "config.yaml"))
+    assert again.metrics["acc_class"] == result.metrics["acc_class"]
+    assert again.key == result.key
+
+
+def test_same_seed_same_result_other_seed_other_dictionaries():
+    a, b, c = (run(compose([*QUIET, "dataset=synthetic", f"seed={s}", "dataset.seed=0"])) for s in (0, 0, 1))
+    assert a.key == b.key
+    np.testing.assert_array_equal(a.arrays["Dx"], b.arrays["Dx"])
+    assert (a.arrays["Dx"] != c.arrays["Dx"]).any()
+
+
+def test_unseen_labels_change_nothing_but_the_metrics(monkeypatch):
+    """Permuting the labels of test images must leave every score as it is."""
+    import zsl.experiment as experiment
+
+    load, seen = experiment.load_data, []
+    infer = experiment.infer
+    monkeypatch.setattr(experiment, "infer", lambda *a: seen.append(infer(*a)) or seen[-1])
+
+    def relabelled(plain):
+        from dataclasses import replace
+
+        data = load(plain)
+        return replace(data, y_unseen=np.random.default_rng(3).permutation(data.y_unseen))
+
+    first = run(compose([*QUIET, "dataset=synthetic"]))
+    monkeypatch.setattr(experiment, "load_data", relabelled)
+    second = run(compose([*QUIET, "dataset=synthetic"]))
+    for a, b in zip(*seen):
+        np.testing.assert_array_equal(a.scores, b.scores)
+    assert first.metrics["acc_class"] != second.metrics["acc_class"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["split=645_72"],
+            r"split=645_72 belongs to dataset=sun; dataset=digits has: .*combination, file, fixed",
+        ),
+        (["feature=vgg19"], r"feature=vgg19 does not exist for dataset=digits; it has: pixels"),
+        (["seed=1.5"], r"seed=1.5 is not accepted: it should be a valid integer"),
+        (["solver.max_iter=abc"], r"^solver.max_iter='abc' is not accepted"),
+        (["inference.mu=0"], r"inference.mu=0 is not accepted: it should be greater than 0"),
+        (["inference.labels=own"], r"inference.attributes=aware and inference.labels=own do not go together"),
+        (["dataset=xlsa17"], r"dataset.root has no value yet"),
+        (["split.n_unseen=10"], r"split.n_unseen=10 leaves no seen class"),
+        (["dataset.shuffle_attributes=x"], r"dataset.shuffle_attributes='x' is not accepted"),
+    ],
+)
+def test_refusals(overrides, message):
+    with pytest.raises(UserError, match=message):
+        run(compose([*QUIET, *overrides]))
+
+
+def test_number_like_names_must_be_quoted(cifar_awa):
+    with pytest.raises(UserError, match=r"feature.name=64572 is not text; quote it"):
+        run(compose([*QUIET, "dataset=xlsa17", f"dataset.root={cifar_awa}", "feature.name=645_72"]))
+
+
+def test_far_below_chance_is_suspicious(caplog):
+    # Attributes of digits against images of the mirrored classes: the failure that shows as nothing but a number.
+    import zsl.experiment as experiment
+
+    data = load_dataset("digits")
+    experiment._warn_if_suspicious({"acc_class": 0.01}, data)
+    assert "far below chance" in caplog.text
+    caplog.clear()
+    experiment._warn_if_suspicious({"acc_class": 0.33}, data)
+    assert not caplog.text
+
+
+def test_digits_table_is_complete_and_distinct():
+    table = digits.load()
+    assert table.attributes.shape == (10, len(digits.ATTRIBUTES)) == (10, 16)
+    assert len(np.unique(table.attributes, axis=0)) == 10
+    assert table.features.shape == (1797, 64)
+    # Seven-segment displays: an eight shows all bars, a one two.
+    assert table.attributes[8, :7].sum() == 7
+    assert table.attributes[1, :7].sum() == 2
+
+
+def digits_accuracy(index, shuffles):
+    """AAg's acc_class on one choice of three unseen digits: with the true attributes, then with shuffled ones."""
+    base = load_dataset("digits", split="combination", overrides=(f"split.index={index}",))
+    out = []
+    for seed in (None, *shuffles):
+        over = (f"split.index={index}", *((f"dataset.shuffle_attributes={seed}",) if seed is not None else ()))
+        data = load_dataset("digits", split="combination", overrides=over)
+        if seed is None:
+            model = CoupledDictionaries().fit(data.X, data.y, data.Z, data.Z_unseen)
+        else:
+            # The visual dictionary and its codes see no attributes: only Dz is learned again.
+            model._learn_semantic(data.Z, data.Z_unseen)
+        scores = nearest(model.predict_attributes(base.X_unseen), data.Z_unseen)
+        out.append(evaluate(scores, base.y_unseen)["acc_class"])
+    return out
+
+
+@pytest.mark.slow
+def test_digits_over_all_splits_and_twenty_shuffles():
+    accuracy = np.array([digits_accuracy(i, range(20)) for i in range(120)])
+    real, shuffled = accuracy[:, 0].mean(), accuracy[:, 1:].mean(axis=0)
+    print(f"digits, AAg, 120 splits: acc_class {real:.3f}; shuffled {shuffled.mean():.3f}, max {shuffled.max():.3f}")
+    assert real >= 0.45
+    assert real > np.percentile(shuffled, 95)
+    assert abs(shuffled.mean() - 1 / 3) < 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("split", "least"), [("proposed", 0.38), ("standard", 0.47)])
+def test_cifar_awa(cifar_awa, split, least):
+    data = load_dataset("xlsa17", root=cifar_awa, feature="lite0_pca128", split=split)
+    models = [CoupledDictionaries(seed=s).fit(data.X, data.y, data.Z, data.Z_unseen) for s in range(3)]
+    Z_hat = [m.predict_attributes(data.X_unseen) for m in models]
+    real = np.mean([evaluate(nearest(z, data.Z_unseen), data.y_unseen)["acc_class"] for z in Z_hat])
+    shuffled = []
+    for seed in range(20):
+        over = (f"dataset.shuffle_attributes={seed}",)
+        control = load_dataset("xlsa17", root=cifar_awa, feature="lite0_pca128", split=split, overrides=over)
+        models[0]._learn_semantic(control.Z, control.Z_unseen)
+        scores = nearest(models[0].predict_attributes(data.X_unseen), control.Z_unseen)
+        shuffled.append(evaluate(scores, data.y_unseen)["acc_class"])
+    high = np.percentile(shuffled, 95)
+    print(f"cifar_awa {split}, AAg, 3 seeds: {real:.3f}; shuffled {np.mean(shuffled):.3f}, 95th percentile {high:.3f}")
+    assert real >= least
+    assert real > high
+    assert abs(np.mean(shuffled) - 0.25) < 0.05

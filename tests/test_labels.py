@@ -1,0 +1,70 @@
+"""Label rules, one image at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from zsl.errors import UserError
+from zsl.inference import cosine, nearest
+from zsl.inference import rules as rule_book
+
+
+def test_nearest_by_hand():
+    assert_allclose(nearest(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [1.0, 0.0]])), [[-25, -1]])
+
+
+def test_nearest_agrees_with_scipy(rng):
+    from scipy.spatial.distance import cdist
+
+    Z_hat, Z = rng.standard_normal((7, 5)), rng.standard_normal((3, 5))
+    assert_allclose(nearest(Z_hat, Z), -cdist(Z_hat, Z, "sqeuclidean"))
+    assert_allclose(cosine(Z_hat, Z), 1 - cdist(Z_hat, Z, "cosine"))
+
+
+def test_distances_are_never_negative(rng):
+    Z = 1e6 + rng.standard_normal((50, 5))
+    assert (nearest(Z, Z) <= 0).all()
+
+
+def test_cosine_of_a_zero_prediction_is_zero():
+    assert_allclose(cosine(np.zeros((1, 2)), np.eye(2)), [[0, 0]])
+
+
+@pytest.mark.parametrize("rule", [nearest, cosine])
+def test_orders_do_not_matter(rng, rule):
+    Z_hat, Z = rng.standard_normal((7, 5)), rng.standard_normal((3, 5))
+    assert_allclose(rule(Z_hat[::-1], Z[::-1]), rule(Z_hat, Z)[::-1, ::-1])
+
+
+def test_shapes_are_checked():
+    with pytest.raises(UserError, match="Z_hat has 3 columns where 2 are needed"):
+        nearest(np.zeros((4, 3)), np.eye(2))
+
+
+def test_a_rule_is_given_what_it_names():
+    def rule(Z_hat, Z_unseen, *, weight: float = 1.0):
+        return weight * len(Z_hat)
+
+    given = {"Z_hat": np.eye(3), "Z_unseen": np.eye(2), "X": None}
+    assert rule_book.call(rule, given, {"weight": 2.0, "mu": 5}) == 6.0
+    with pytest.raises(UserError, match=r"inference.weight='x' is not accepted"):
+        rule_book.call(rule, given, {"weight": "x"})
+
+    def greedy(Z_hat, y_unseen):
+        return y_unseen
+
+    with pytest.raises(UserError, match="greedy asks for 'y_unseen', which is neither a setting"):
+        rule_book.call(greedy, given, {})
+
+
+def test_rules_are_found_by_name_or_path():
+    assert rule_book.find("labels", "nearest") is nearest
+    assert rule_book.find("labels", "zsl.inference.labels.cosine") is cosine
+    with pytest.raises(UserError, match=r"inference.labels=nearst does not exist; it may be: nearest, cosine, spread"):
+        rule_book.find("labels", "nearst")
+    with pytest.raises(UserError, match=r"is outside zsl; allow_targets=\[os\]"):
+        rule_book.find("labels", "os.system")
+    with pytest.raises(UserError, match="cannot be imported"):
+        rule_book.find("labels", "zsl.inference.labels.none")

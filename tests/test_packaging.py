@@ -1,0 +1,79 @@
+"""What is installed: the wheel carries the configuration, and works from any folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return next(folder.glob("*.whl"))
+
+
+def test_wheel_holds_code_and_configuration_only(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {n.split("/")[0] for n in names}
+    assert {t for t in tops if not t.endswith(".dist-info")} == {"zsl"}
+    in_wheel = {n.removeprefix("zsl/") for n in names if n.startswith("zsl/conf/")}
+    in_checkout = {p.relative_to(ROOT).as_posix() for p in (ROOT / "conf").rglob("*.yaml")}
+    assert in_wheel == in_checkout
+    assert "zsl/py.typed" in names
+
+
+def test_wheel_works_from_any_folder(wheel, tmp_path):
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    # The unpacked wheel stands before the checkout that this environment has installed.
+    env = {**os.environ, "PYTHONPATH": str(site)}
+    where = subprocess.run(
+        [sys.executable, "-c", "import zsl.config; print(zsl.config.conf_dir())"],
+        cwd=elsewhere, env=env, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert where.stdout.strip() == str(site / "zsl" / "conf")
+    command = [sys.executable, "-m", "zsl.main", "dataset=synthetic", "model.n_iter=1", "tracking=none", "solver=fista"]
+    out = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True, timeout=120)
+    assert out.returncode == 0, out.stderr
+    assert [p.name for p in elsewhere.iterdir()] == ["multirun"]
+
+
+def test_make_help_lists_every_target():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.M))
+    phony = set(re.search(r"^\.PHONY: (.*)$", makefile, re.M)[1].split())
+    out = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = {line.split()[1] for line in out.splitlines()}
+    assert targets == phony == listed
+
+
+def test_readme_commands_exist():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) < 150
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"make ([a-z0-9-]+)", readme)):
+        assert re.search(rf"^{target}:", makefile, re.M), f"README names `make {target}`"
+    for path in re.findall(r"`((?:zsl|conf|docs)/[\w./-]+)`", readme):
+        if "NAME" not in path:
+            assert (ROOT / path).exists(), f"README names {path}"
+
+
+def test_version_is_one():
+    import tomllib
+
+    import zsl
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == zsl.__version__
+    assert f"version: {zsl.__version__}" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")

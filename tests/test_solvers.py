@@ -1,0 +1,297 @@
+"""Every LASSO solver that zsl.sparse has: a new module is tested here with no edit."""
+
+import gc
+import warnings
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.testing import assert_allclose, assert_array_equal
+
+from zsl.errors import UserError
+from zsl.sparse import duality_gap, lambda_max, objective, soft_threshold, solver_names, sparse_encode
+from zsl.sparse.lasso import scale
+
+CONF = Path(__file__).resolve().parents[1] / "conf" / "solver"
+# Those that take a number of steps bounded by the number of atoms, and so reach any tolerance.
+EXACT = {"active_set", "lars"}
+# Their papers promise a small gap after enough steps; this many are given here.
+PATIENCE = 3000
+
+
+@pytest.fixture(params=solver_names())
+def solver(request):
+    return request.param
+
+
+def problems(dtype=np.float64):
+    """The kinds that break solvers: name -> (X, D)."""
+    rng = np.random.default_rng(0)
+    normal = rng.standard_normal
+    base = normal((30, 20))
+    zero_row, zero_atom = normal((10, 12)), normal((20, 12))
+    zero_row[3], zero_atom[[0, 4]] = 0, 0
+    kinds = {
+        "r > p": (normal((20, 15)), normal((40, 15))),
+        "r < p": (normal((20, 30)), normal((12, 30))),
+        "correlated": (normal((20, 30)) + 5, normal((50, 30)) + 5),
+        "duplicated": (normal((20, 20)), np.r_[base, base, -base[:5]]),
+        "nearly duplicated": (normal((20, 20)), np.r_[base, base + 1e-6 * normal((30, 20))]),
+        "zero row": (zero_row, normal((20, 12))),
+        "zero atom": (normal((10, 12)), zero_atom),
+        "only zero atoms": (normal((5, 6)), np.zeros((7, 6))),
+        "rank one": (normal((8, 10)), np.outer(normal(15), normal(10))),
+        "low rank": (normal((10, 20)), normal((40, 6)) @ normal((6, 20))),
+        "samples are atoms": (base[:4], base),
+        "atoms of many sizes": (normal((10, 40)), normal((25, 40)) * np.logspace(-2, 2, 25)[:, None]),
+        "one of each": (normal((1, 1)), normal((1, 1))),
+        "small numbers": (1e-6 * normal((10, 12)), normal((30, 12))),
+        "ties": (np.sign(normal((20, 12))), np.sign(normal((40, 12)))),
+    }
+    return {kind: (X.astype(dtype), D.astype(dtype)) for kind, (X, D) in kinds.items()}
+
+
+def assert_honest(X, D, codes, lam):
+    """The claimed gaps are those of the codes, to rounding."""
+    assert np.isfinite(codes.A).all()
+    assert codes.A.dtype == X.dtype
+    true = duality_gap(X, D, codes.A, lam)
+    assert_allclose(codes.gap, true, rtol=1e-3, atol=2e-12 * max(scale(X).max(), 1e-300))
+
+
+@pytest.mark.parametrize("share", [1.2, 1.0, 0.3, 0.03, 1e-5])
+@pytest.mark.parametrize("kind", problems())
+def test_solvers_agree_within_their_gaps(solver, kind, share):
+    X, D = problems()[kind]
+    lam = share * (lambda_max(X, D).max() or 1.0)
+    codes = sparse_encode(X, D, lam, solver=solver, tol=1e-9, max_iter=300)
+    assert_honest(X, D, codes, lam)
+    best = sparse_encode(X, D, lam, solver="active_set", tol=1e-12)
+    value, least = objective(X, D, codes.A, lam), objective(X, D, best.A, lam)
+    rounding = 1e-13 * scale(X)
+    assert (value - codes.gap <= least + rounding).all()
+    assert (least - best.gap <= value + rounding).all()
+    if share >= 1:
+        assert_allclose(value, least, rtol=1e-14)
+    if solver in EXACT:
+        assert (codes.gap <= 1e-9 * scale(X)).all()
+
+
+@pytest.mark.parametrize("kind", ["r > p", "r < p", "duplicated", "zero row", "zero atom", "ties"])
+def test_tolerance_is_reached(solver, kind):
+    X, D = problems()[kind]
+    lam = 0.2 * lambda_max(X, D).max()
+    codes = sparse_encode(X, D, lam, solver=solver, tol=1e-6, max_iter=PATIENCE)
+    assert (codes.gap <= 1e-6 * scale(X)).all()
+
+
+@pytest.mark.parametrize("kind", problems())
+def test_float32_within_its_gap(solver, kind):
+    X, D = problems(np.float32)[kind]
+    lam = 0.1 * (lambda_max(X, D).max() or 1.0)
+    codes = sparse_encode(X, D, lam, solver=solver, tol=1e-4, max_iter=300)
+    assert_honest(X, D, codes, lam)
+    least = objective(X, D, sparse_encode(X.astype(float), D.astype(float), lam, tol=1e-12).A, lam)
+    assert (objective(X, D, codes.A, lam) - codes.gap <= least + 1e-9 * scale(X)).all()
+    if solver in EXACT:
+        assert (codes.gap <= 1e-4 * scale(X)).all()
+
+
+def test_lambda_zero(solver):
+    if solver == "sklearn":
+        pytest.skip("scikit-learn divides by its alpha")
+    # More atoms than dimensions: least squares leaves no residual, and the gap is |residual|^2 / p.
+    X, D = problems()["r > p"]
+    codes = sparse_encode(X, D, 0.0, solver=solver, tol=1e-6, max_iter=PATIENCE)
+    assert_honest(X, D, codes, 0.0)
+    assert (codes.gap <= 1e-6 * scale(X)).all()
+
+
+def test_orthonormal_dictionary_gives_soft_threshold(solver):
+    # For D D^T = I, Eq. (5) decouples and its minimiser is S_t(x D^T) with t = lam p / 2r.
+    rng = np.random.default_rng(0)
+    p, r, lam = 9, 6, 0.3
+    D = np.linalg.qr(rng.standard_normal((p, r)))[0].T
+    X = rng.standard_normal((5, p))
+    expected = soft_threshold(X @ D.T, lam * p / (2 * r))
+    assert_allclose(sparse_encode(X, D, lam, solver=solver, tol=1e-12).A, expected, atol=1e-6)
+
+
+def test_one_atom_by_hand(solver):
+    # a = S_t(<x, d>) / |d|^2 with t = lam p / 2 = 2: <x, d> = 6, |d|^2 = 4.
+    X, D = np.array([[3.0, 4.0], [-3.0, 1.0], [0.5, 7.0]]), np.array([[2.0, 0.0]])
+    codes = sparse_encode(X, D, 2.0, solver=solver, tol=1e-12)
+    assert_allclose(codes.A, [[1.0], [-1.0], [0.0]], atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(30, 40, 25), (30, 20, 50)])
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.01])
+def test_scikit_learn_agrees(shape, share):
+    from sklearn.linear_model import Lasso
+
+    n, r, p = shape
+    rng = np.random.default_rng(3)
+    X, D = rng.standard_normal((n, p)), rng.standard_normal((r, p))
+    lam = share * lambda_max(X, D).max()
+    codes = sparse_encode(X, D, lam, solver="active_set", tol=1e-14)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it cannot reach a tolerance this small, only come close
+        model = Lasso(alpha=lam / (2 * r), fit_intercept=False, tol=1e-15, max_iter=100_000)
+        expected = np.array([model.fit(D.T, x).coef_ for x in X])
+    assert_allclose(codes.A, expected, atol=1e-8)
+
+
+def matrices(n, m):
+    return arrays(np.float64, (n, m), elements=st.floats(-10, 10, allow_subnormal=False))
+
+
+@settings(max_examples=40, deadline=None)
+@given(X=matrices(3, 6), D=matrices(8, 6), share=st.floats(0.01, 1))
+def test_optimality_conditions(X, D, share):
+    # For t = lam p / 2r: <x - aD, d_j> = t sign(a_j) where a_j != 0, and at most t in size elsewhere. A gap g
+    # bounds the distance of the residual from the optimal one: |R - R*|^2 <= p g.
+    X = X + 1e-3
+    D = D + 1e-3 * np.arange(1, 9)[:, None]
+    lam = share * lambda_max(X, D).max()
+    codes = sparse_encode(X, D, lam, tol=1e-10)
+    assert (codes.gap <= 1e-10 * scale(X)).all()
+    t = lam * 6 / 16
+    slack = np.sqrt(6 * codes.gap)[:, None] * np.linalg.norm(D, axis=1) + 1e-9 * (1 + t)
+    q = (X - codes.A @ D) @ D.T
+    assert (np.abs(q) <= t + 2 * slack).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(start=matrices(4, 10), seed=st.integers(0, 5))
+def test_any_start_reaches_the_same_objective(start, seed):
+    rng = np.random.default_rng(seed)
+    X, D = rng.standard_normal((4, 7)), rng.standard_normal((10, 7))
+    lam = 0.1 * lambda_max(X, D).max()
+    cold, warm = (sparse_encode(X, D, lam, init=init, tol=1e-9) for init in (None, start))
+    assert (warm.gap <= 1e-9 * scale(X)).all()
+    difference = np.abs(objective(X, D, cold.A, lam) - objective(X, D, warm.A, lam))
+    assert (difference <= np.maximum(cold.gap, warm.gap) + 1e-13).all()
+
+
+def test_start_is_not_modified_and_the_solution_needs_no_steps(solver):
+    X, D = problems()["r < p"]
+    lam = 0.2 * lambda_max(X, D).max()
+    init = sparse_encode(X, D, lam, tol=1e-12).A
+    before = init.copy()
+    codes = sparse_encode(X, D, lam, solver=solver, init=init, tol=1e-6)
+    assert_array_equal(init, before)
+    assert (objective(X, D, codes.A, lam) <= objective(X, D, init, lam) + 1e-6 * scale(X)).all()
+    if solver == "active_set":
+        assert codes.n_iter == 0
+
+
+def features(n, r, p, seed=0):
+    """Non-negative features with a heavy common part: atoms resemble each other."""
+    rng = np.random.default_rng(seed)
+    F = np.maximum(rng.gamma(1, 1, p) + 0.5 * rng.standard_normal((n + r, p)), 0)
+    F /= np.linalg.norm(F, axis=1, keepdims=True)
+    return F[:n], F[n:]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("share", [0.3, 0.03])
+def test_features_that_share_a_common_part(dtype, share):
+    X, D = (M.astype(dtype) for M in features(60, 150, 100))
+    lam = share * float(np.median(lambda_max(X, D)))
+    for tol in (1e-4, 1e-10) if dtype == np.float64 else (1e-4,):
+        codes = sparse_encode(X, D, lam, tol=tol)
+        assert_honest(X, D, codes, lam)
+        assert (codes.gap <= tol * scale(X)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("share", [0.3, 0.02])
+def test_one_image(dtype, share):
+    # Few rows take another path, without the Gram matrix of all atoms.
+    X, D = (M.astype(dtype) for M in features(3, 600, 80))
+    lam = share * float(lambda_max(X, D).min())
+    many = sparse_encode(np.r_[X, X], D, lam, tol=1e-4)
+    for i in range(3):
+        one = sparse_encode(X[i : i + 1], D, lam, tol=1e-4)
+        assert_honest(X[i : i + 1], D, one, lam)
+        assert one.gap[0] <= 1e-4 * scale(X)[i]
+        warm = sparse_encode(X[i : i + 1], D, lam, tol=1e-4, init=many.A[i : i + 1])
+        assert warm.gap[0] <= 1e-4 * scale(X)[i]
+
+
+@pytest.mark.parametrize("name", ["active_set", "coordinate", "lars"])
+def test_any_number_of_threads_gives_the_same_codes(name):
+    X, D = features(31, 60, 40)
+    lam = 0.1 * float(np.median(lambda_max(X, D)))
+    threads = numba.get_num_threads()
+    results = []
+    try:
+        for n in range(1, threads + 1):
+            numba.set_num_threads(n)
+            results.append(sparse_encode(X, D, lam, solver=name, tol=1e-4).A)
+    finally:
+        numba.set_num_threads(threads)
+    for A in results[1:]:
+        assert_array_equal(results[0], A)
+
+
+def test_memory_does_not_grow(solver):
+    X, D = problems()["r > p"]
+    lam = 0.3 * lambda_max(X, D).max()
+
+    def resident():
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("reads /proc, which this system lacks")
+    calls = 1000 if solver == "active_set" else 50
+    for _ in range(20):
+        sparse_encode(X, D, lam, solver=solver, tol=1e-4, max_iter=50)
+    before = resident()
+    for _ in range(calls):
+        sparse_encode(X, D, lam, solver=solver, tol=1e-4, max_iter=50)
+    assert resident() - before < 8 * 2**20
+
+
+def test_giving_up_is_honest(solver):
+    X, D = problems()["correlated"]
+    lam = 0.01 * lambda_max(X, D).max()
+    codes = sparse_encode(X, D, lam, solver=solver, tol=1e-12, max_iter=1)
+    assert_honest(X, D, codes, lam)
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in CONF.glob("*.yaml")))
+def test_conf_names_solvers(name):
+    conf = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    assert conf.pop("_target_") == "zsl.sparse.sparse_encode"
+    assert conf.pop("_partial_") is True
+    X, D = problems()["one of each"]
+    assert_allclose(sparse_encode(X, D, 0.1, **conf).gap, 0, atol=1e-5)
+
+
+def test_every_solver_is_in_conf():
+    assert sorted(p.stem for p in CONF.glob("*.yaml")) == solver_names()
+
+
+def test_unknown_solver_is_refused():
+    with pytest.raises(UserError, match=r"solver=nope does not exist; zsl\.sparse has: active_set, admm"):
+        sparse_encode(np.ones((1, 1)), np.ones((1, 1)), 0.1, solver="nope")
+
+
+@pytest.mark.slow
+def test_long_homotopies():
+    # Hundreds of kinks per row, with float32 searches, against each other.
+    X, D = features(200, 500, 300)
+    lam = 0.005 * float(np.median(lambda_max(X, D)))
+    values = []
+    for name in ("active_set", "lars"):
+        codes = sparse_encode(X, D, lam, solver=name, tol=1e-8)
+        assert (codes.gap <= 1e-8 * scale(X)).all()
+        values.append(objective(X, D, codes.A, lam))
+    assert_allclose(values[0], values[1], atol=2e-8 * scale(X).max())

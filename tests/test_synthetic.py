@@ -1,0 +1,51 @@
+"""Simulated data: it is what its docstring says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from zsl.data import synthetic
+from zsl.errors import UserError
+
+
+def test_draws_from_the_model_it_states():
+    X, y, Z, truth = synthetic.draw(n_classes=7, n_images=50, p=30, q=12, n_atoms=20, n_nonzero=3, noise=0.0)
+    assert_allclose(X, truth.A @ truth.Dx)
+    assert_allclose(Z, truth.C @ truth.Dz)
+    assert ((truth.C != 0).sum(axis=1) == 3).all()
+    assert ((truth.A != 0) == (truth.C[y] != 0)).all()
+    for D in (truth.Dx, truth.Dz):
+        assert_allclose(np.linalg.norm(D, axis=1), 1)
+    assert np.bincount(y).tolist() == [8, 7, 7, 7, 7, 7, 7]
+
+
+def test_noise_has_the_stated_length():
+    X, _, _, truth = synthetic.draw(n_images=4000, noise=0.3)
+    assert_allclose((np.linalg.norm(X - truth.A @ truth.Dx, axis=1) ** 2).mean(), 0.3**2, rtol=0.05)
+
+
+def test_seed_decides():
+    a, b, c = (synthetic.draw(seed=s)[0] for s in (0, 0, 1))
+    np.testing.assert_array_equal(a, b)
+    assert (a != c).any()
+
+
+@pytest.mark.parametrize("preset", ["small", "cub"])
+def test_presets_have_the_benchmarks_shape(preset):
+    table = synthetic.load(preset=preset)
+    n_classes, n_unseen, n_images, p, q = synthetic.SHAPES[preset]
+    assert table.features.shape == (n_images, p)
+    assert table.attributes.shape == (n_classes, q)
+    assert table.n_unseen == n_unseen
+    assert table.provenance["simulated"]
+
+
+def test_refusals():
+    with pytest.raises(UserError, match="n_nonzero=9 is more than n_atoms=5"):
+        synthetic.draw(n_nonzero=9, n_atoms=5)
+    with pytest.raises(UserError, match="preset='imagenet' is not accepted"):
+        synthetic.load(preset="imagenet")
+    with pytest.raises(UserError, match="n_images=0 is not accepted"):
+        synthetic.draw(n_images=0)

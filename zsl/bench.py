@@ -1,0 +1,330 @@
+"""Speed against SPAMS and scikit-learn, as ratios in one process: ``python -m zsl.bench``.
+
+Every contender solves the same problem in turn, round after round, so that a busy machine slows all of
+them; the
+median of the rounds counts, and the duality gap that each reached is printed beside it. Competitors run as
+shipped, on arrays already in the layout they want, which is not timed; ours is timed from X and D to codes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zsl.checks import Array
+from zsl.sparse.encode import sparse_encode
+from zsl.sparse.lasso import duality_gap, lambda_max, scale
+
+TOL = 1e-4
+
+
+@dataclass
+class Problem:
+    """Rows to encode: samples, dictionary, penalty, and codes to start from if the run is a warm one."""
+
+    name: str
+    X: Array
+    D: Array
+    lam: float
+    init: Array | None = None
+
+
+@dataclass
+class Result:
+    """The times of one contender on one problem."""
+
+    problem: str
+    contender: str
+    seconds: list[float] = field(default_factory=list)
+    n_rows: int = 0
+    gap: float = float("nan")
+    """Largest gap of a row, in units of ``|x|^2 / p``."""
+    n_nonzero: float = float("nan")
+    note: str = ""
+
+    @property
+    def per_row(self) -> float:
+        return float(np.median(self.seconds)) / self.n_rows if self.seconds else float("nan")
+
+
+def synthetic_features(p: int, rng: np.random.Generator, n_classes: int = 40) -> Callable[[int], Array]:
+    """A sampler of l2-normalised ReLU features: heavy common part, class means, low-rank and white noise."""
+    common = rng.gamma(1.0, 1.0, p) - 0.3
+    means = 0.8 * rng.standard_normal((n_classes, p))
+    mixing = rng.standard_normal((64, p)) / 8
+
+    def sample(m: int) -> Array:
+        F = common + means[rng.integers(n_classes, size=m)]
+        F += rng.standard_normal((m, 64)) @ mixing + 0.4 * rng.standard_normal((m, p))
+        return unit_rows(np.maximum(F, 0))
+
+    return sample
+
+
+def unit_rows(F: Array) -> Array:
+    return F / np.maximum(np.linalg.norm(F, axis=1, keepdims=True), 1e-12)
+
+
+def perturbed(S: Array, size: float, rng: np.random.Generator) -> Array:
+    """``S`` with noise of norm ``size`` on every row, unit rows again."""
+    return unit_rows(S + size * rng.standard_normal(S.shape) / S.shape[1] ** 0.5)
+
+
+def synthetic(n: int, p: int, r: int, seed: int = 0) -> tuple[Array, Array]:
+    """Samples, and a dictionary of perturbed other samples."""
+    rng = np.random.default_rng(seed)
+    sample = synthetic_features(p, rng)
+    return sample(n), perturbed(sample(r), 0.5, rng)
+
+
+def real(n: int, r: int, seed: int = 0) -> tuple[Array, Array] | None:
+    """The same of image features (cifar_awa), or None where they are not on this machine."""
+    shared = Path(os.environ.get("ZSL_SHARED", Path(__file__).resolve().parents[1] / ".." / "shared"))
+    path = shared / "data" / "cifar_awa" / "lite0_1280.npz"
+    if not path.exists():
+        return None
+    rng = np.random.default_rng(seed)
+    with np.load(path) as file:
+        F = unit_rows(file["features"].astype(np.float64))
+    rows = rng.permutation(len(F))
+    return F[rows[:n]], perturbed(F[rows[n : n + r]], 0.5, rng)
+
+
+def penalty_for(X: Array, D: Array, n_nonzero: float) -> float:
+    """The lambda at which the codes of the first rows have about so many non-zeros."""
+    X = X[:100]
+    high = float(np.median(lambda_max(X, D)))
+    low = 1e-4 * high
+    for _ in range(12):
+        lam = (low * high) ** 0.5
+        if np.count_nonzero(sparse_encode(X, D, lam, tol=TOL).A) > n_nonzero * len(X):
+            low = lam
+        else:
+            high = lam
+    return (low * high) ** 0.5
+
+
+# A contender is made ready for a problem outside the clock, and returns what is to be timed and how many
+# of the rows it takes: the slow ones get fewer.
+Run = tuple[Callable[[], Array], int]
+Contender = Callable[[Problem], Run]
+
+
+def ours(problem: Problem, dtype: type = np.float64, solver: str = "active_set") -> Run:
+    X: Array = problem.X.astype(dtype)
+    D: Array = problem.D.astype(dtype)
+    init: Array | None = None if problem.init is None else problem.init.astype(dtype)
+    return lambda: sparse_encode(X, D, problem.lam, solver=solver, init=init, tol=TOL).A, len(X)
+
+
+def spams_lasso(problem: Problem, dtype: type = np.float64) -> Run:
+    import spams
+
+    X: Array = np.asfortranarray(problem.X.T, dtype=dtype)
+    D: Array = np.asfortranarray(problem.D.T, dtype=dtype)
+    r, p = problem.D.shape
+    encode = partial(spams.lasso, X, D=D, lambda1=problem.lam * p / (2 * r), mode=2, numThreads=2)
+    return lambda: np.ascontiguousarray(encode().toarray().T), len(problem.X)
+
+
+def sklearn_encode(problem: Problem, algorithm: str, n_jobs: int, rows: int) -> Run:
+    from sklearn.decomposition import sparse_encode as encode
+
+    X = problem.X[:rows]
+    r, p = problem.D.shape
+    alpha = p * problem.lam / (2 * r)
+    return lambda: encode(X, problem.D, algorithm=algorithm, alpha=alpha, n_jobs=n_jobs), len(X)
+
+
+def sklearn_lasso(problem: Problem) -> Run:
+    from sklearn.linear_model import Lasso
+
+    columns, x = np.asfortranarray(problem.D.T), problem.X[0]
+    model = Lasso(problem.lam / (2 * len(problem.D)), fit_intercept=False)
+    return lambda: model.fit(columns, x).coef_[None], 1
+
+
+def race(problem: Problem, contenders: dict[str, Contender], rounds: int) -> list[Result]:
+    """Time the contenders on the problem, in turn; the first run of each is a warm-up and yields its gap."""
+    results, runs = [], []
+    for name, contender in contenders.items():
+        result = Result(problem.name, name)
+        results.append(result)
+        try:
+            run, result.n_rows = contender(problem)
+        except ImportError as error:
+            result.note = f"needs {error.name}: pip install 'zsl-cdl[bench]'"
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            A = run()
+        X = problem.X[: result.n_rows]
+        result.gap = float((duality_gap(X, problem.D, A, problem.lam) / scale(X)).max())
+        result.n_nonzero = np.count_nonzero(A) / len(X)
+        runs.append((run, result))
+    for _ in range(rounds):
+        for run, result in runs:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                start = time.perf_counter()
+                run()
+                result.seconds.append(time.perf_counter() - start)
+    return results
+
+
+def encode_problems(n: int, r: int, p: int) -> list[tuple[Problem, dict[str, Contender]]]:
+    """Cold and warm, sparse and dense, on synthetic and real features."""
+    cases = []
+    for name, data in (("synthetic", synthetic(n, p, r)), ("cifar_awa", real(n, r))):
+        if data is None:
+            continue
+        X, D = data
+        moved = perturbed(D, 0.02, np.random.default_rng(1))
+        for n_nonzero in (20, 165):
+            lam = penalty_for(X, D, n_nonzero)
+            few = max(n // (20 if n_nonzero < 100 else 100), 20)
+            against: dict[str, Contender] = {
+                "zsl float64": ours,
+                "zsl float32": partial(ours, dtype=np.float32),
+                "SPAMS float64": spams_lasso,
+                "SPAMS float32": partial(spams_lasso, dtype=np.float32),
+                "scikit-learn lasso_cd": partial(sklearn_encode, algorithm="lasso_cd", n_jobs=1, rows=few),
+                "scikit-learn lasso_cd, 2 jobs": partial(sklearn_encode, algorithm="lasso_cd", n_jobs=2, rows=few),
+                "scikit-learn lasso_lars": partial(sklearn_encode, algorithm="lasso_lars", n_jobs=1, rows=few),
+            }
+            cases.append((Problem(f"{name}, {n_nonzero} non-zeros, cold", X, D, lam), against))
+            codes = sparse_encode(X, D, lam, tol=TOL).A
+            warm = {k: v for k, v in against.items() if not k.startswith("scikit")}
+            cases.append((Problem(f"{name}, {n_nonzero} non-zeros, warm", X, moved, lam, codes), warm))
+    return cases
+
+
+def one_image(r: int, p: int) -> tuple[Problem, dict[str, Contender]]:
+    X, D = real(1, r) or synthetic(1, p, r)
+    problem = Problem("one image", X, D, 0.33 * float(lambda_max(X, D)[0]))
+    return problem, {
+        "zsl float64": ours,
+        "zsl float32": partial(ours, dtype=np.float32),
+        "scikit-learn Lasso": sklearn_lasso,
+    }
+
+
+def growth(rounds: int) -> dict[str, dict[str, Any]]:
+    """Time against n and against r, and the exponent of the power law fitted to it."""
+    out: dict[str, dict[str, Any]] = {}
+    for axis, sizes in (("n", (1000, 2000, 4000, 8000)), ("r", (300, 600, 1200, 2400))):
+        seconds = []
+        for size in sizes:
+            n, r = (size, 512) if axis == "n" else (1000, size)
+            X, D = synthetic(n, 256, r)
+            # The penalty per atom, lam / r, is what the codes see.
+            lam = 0.3 * float(np.median(lambda_max(X, D)))
+            (result,) = race(Problem(f"{axis}={size}", X, D, lam), {"zsl float64": ours}, rounds)
+            seconds.append(float(np.median(result.seconds)))
+        slope = float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+        out[axis] = {"sizes": list(sizes), "seconds": seconds, "exponent": slope}
+    return out
+
+
+def print_table(results: list[Result]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("problem", "contender", "rows", "us per row", "times slower", "largest gap", "non-zeros")
+    base: dict[str, float] = {}
+    for result in results:
+        base.setdefault(result.problem, result.per_row)
+        table.add_row(
+            result.problem,
+            result.contender,
+            str(result.n_rows),
+            result.note or f"{1e6 * result.per_row:.1f}",
+            f"{result.per_row / base[result.problem]:.2f}",
+            f"{result.gap:.1e}",
+            f"{result.n_nonzero:.1f}",
+            end_section=False,
+        )
+    Console(width=150).print(table)
+
+
+def save_plot(results: list[Result], path: Path) -> None:
+    """Time per row relative to ours, one bar per contender."""
+    from matplotlib.figure import Figure
+
+    problems = list(dict.fromkeys(r.problem for r in results))
+    figure = Figure(figsize=(9, 1 + 1.1 * len(problems)), layout="constrained")
+    axes = figure.subplots()
+    labels, values = [], []
+    for problem in problems:
+        group = [r for r in results if r.problem == problem and r.seconds]
+        for result in group:
+            labels.append(f"{problem}: {result.contender}")
+            values.append(result.per_row / group[0].per_row)
+    axes.barh(labels, values)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("time per row relative to zsl float64")
+    axes.tick_params(axis="y", labelsize=6)
+    figure.savefig(path)
+
+
+def environment() -> dict[str, Any]:
+    """What a ratio depends on besides the code."""
+    import numba
+    import sklearn
+    from threadpoolctl import threadpool_info
+
+    libraries = [{k: i.get(k) for k in ("internal_api", "version", "architecture", "num_threads")}
+                 for i in threadpool_info()]  # fmt: skip
+    return {
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "sklearn": sklearn.__version__,
+        "libraries": libraries,
+        "tol": TOL,
+    }
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m zsl.bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds per problem (default 5)")
+    parser.add_argument("-n", type=int, default=2000, help="rows (default 2000)")
+    parser.add_argument("-r", type=int, default=1200, help="atoms (default 1200)")
+    parser.add_argument("-p", type=int, default=1024, help="synthetic dimensions (default 1024)")
+    parser.add_argument("--no-growth", action="store_true", help="leave out the growth in n and r")
+    parser.add_argument("--out", type=Path, default=Path("multirun/bench"), help="folder for JSON and plot")
+    arguments = parser.parse_args(argv)
+    results: list[Result] = []
+    for problem, contenders in [
+        *encode_problems(arguments.n, arguments.r, arguments.p),
+        one_image(max(arguments.r, 256), arguments.p),
+    ]:
+        results += race(problem, contenders, arguments.rounds)
+    print_table(results)
+    record: dict[str, Any] = {"environment": environment(), "encode": [asdict(r) for r in results]}
+    if not arguments.no_growth:
+        record["growth"] = growth(arguments.rounds)
+        for axis, fit in record["growth"].items():
+            print(f"time grows as {axis}^{fit['exponent']:.2f} over {axis} = {fit['sizes']}")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "bench.json").write_text(json.dumps(record, indent=1))
+    save_plot(results, arguments.out / "bench.svg")
+    print(f"written: {arguments.out / 'bench.json'}, {arguments.out / 'bench.svg'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""COSTA: classifiers of unseen classes as mixtures of classifiers of seen ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from scipy.special import softmax
+
+from zsl.checks import Array, Positive
+from zsl.inference.labels import cosine
+from zsl.models.base import Inductive, Shared, class_means
+from zsl.models.classifiers import Linear, fit_linear, squared_hinge
+
+
+@dataclass
+class COSTA(Inductive):
+    r"""Co-occurrence statistics for zero-shot classification (Mensink, Gavves and Snoek, CVPR 2014).
+
+    .. math:: w_u = \sum_k \beta_{uk} w_k, \qquad
+        \beta_{uk} = \frac{\exp(\cos(s_u, s_k) / \tau)}{\sum_l \exp(\cos(s_u, s_l) / \tau)}
+
+    with w_k (p,) one-versus-rest linear SVMs of the seen classes,
+    ``min 1/2 |w|^2 + C sum_i max(0, 1 - t_i (x_i w + b))^2``. The reference takes
+    beta from the co-occurrence of labels; its data have several labels per image, ours one, so the similarity of
+    attributes stands in (an interpretation), and so does its form.
+
+    Parameters
+    ----------
+    C : float > 0
+        Weight of the SVM's loss.
+    temperature : float > 0
+        tau: small ones copy the most similar seen class, large ones average all.
+    tol : float > 0
+        Residual at which the SVMs' fit stops.
+    """
+
+    C: Positive = 1.0
+    temperature: Positive = 0.2
+    tol: Positive = 1e-4
+
+    classifier_: Linear = field(init=False, repr=False)
+    S_: Array = field(init=False, repr=False)
+
+    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+        self.S_ = shared("S", lambda: class_means(Z, y).astype(X.dtype))
+        self.classifier_ = shared(
+            ("svm", self.C, self.tol),
+            lambda: fit_linear(X, squared_hinge(y[:, None] == range(len(self.S_))), len(self.S_), self.C, tol=self.tol),
+        )
+
+    def _scores(self, X: Array, S: Array) -> Array:
+        beta = softmax(cosine(S, self.S_) / self.temperature, axis=1)
+        return self.classifier_(X) @ beta.T

@@ -1,0 +1,68 @@
+"""ESZSL: a bilinear map in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from zsl.checks import Array, Positive
+from zsl.models.base import Inductive, Shared, class_means, class_sums
+from zsl.models.spectral import Spectrum, spectrum
+
+
+@dataclass
+class ESZSL(Inductive):
+    r"""Embarrassingly simple zero-shot learning (Romera-Paredes and Torr, ICML 2015).
+
+    .. math:: \min_V \|X V S^\top - Y\|_F^2 + \gamma \|V S^\top\|_F^2 + \lambda \|X V\|_F^2
+        + \gamma \lambda \|V\|_F^2, \qquad
+        V = (X^\top X + \gamma I)^{-1} X^\top Y S (S^\top S + \lambda I)^{-1}
+
+    with X (n, p) features, S (C, q) attributes of the seen classes and Y (n, C) targets; the score of class s for
+    image x is ``x V s'``. Images' own attributes, where there are any, count by their class means.
+
+    Parameters
+    ----------
+    gamma, lam : float > 0
+        The reference's penalties, on the feature and on the attribute side.
+    y_negative : 0 or -1
+        Target of a class that is not the image's. The reference's text has -1, its released code and most
+        re-implementations 0.
+
+    Attributes
+    ----------
+    V_ : (p, q)
+    """
+
+    gamma: Positive = 1.0
+    lam: Positive = 1.0
+    y_negative: Literal[0, -1] = 0
+
+    V_: Array = field(init=False, repr=False)
+
+    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+        S = shared("S", lambda: class_means(Z, y))
+        of_X = shared("X", lambda: spectrum(X))
+        of_S = shared("S'S", lambda: spectrum(S))
+        # For a whole grid: both decompositions and the middle factor once, the large product once per gamma.
+        middle = shared(("middle", self.y_negative), lambda: _middle(X, y, S, of_X, of_S, self.y_negative))
+        left = shared(
+            ("left", self.y_negative, self.gamma),
+            lambda: of_X.vectors @ (middle / (of_X.values + self.gamma)[:, None]),
+        )
+        self.V_ = (left / (of_S.values + self.lam) @ of_S.vectors.T).astype(X.dtype)
+
+    def _scores(self, X: Array, S: Array) -> Array:
+        return X @ (self.V_ @ S.T)
+
+
+def targets_times(X: Array, y: Array, negative: float) -> Array:
+    """X'Y (p, C) for the targets Y (n, C): 1 for the class of the image, ``negative`` for the others."""
+    sums = class_sums(X, y).T
+    return (1 - negative) * sums + negative * sums.sum(axis=1, keepdims=True)
+
+
+def _middle(X: Array, y: Array, S: Array, of_X: Spectrum, of_S: Spectrum, negative: float) -> Array:
+    return of_X.vectors.T @ (targets_times(X, y, negative) @ (S @ of_S.vectors)).astype(np.float64)

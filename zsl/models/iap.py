@@ -1,0 +1,65 @@
+"""IAP: attributes from the probabilities of the seen classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from scipy.special import softmax
+
+from zsl.checks import Array, Positive
+from zsl.models.base import AttributePredictor, Shared, class_means
+from zsl.models.classifiers import Linear, fit_linear, multinomial
+from zsl.models.dap import Binary, binary, log_posterior
+
+
+@dataclass
+class IAP(AttributePredictor):
+    r"""Indirect attribute prediction (Lampert, Nickisch and Harmeling, CVPR 2009, TPAMI 2014).
+
+    .. math:: p(a_m | x) = \sum_k p(a_m | y_k)\, p(y_k | x), \qquad
+        \text{score}_c(x) = \sum_m \log \frac{p(a_m = a_m^c | x)}{p(a_m^c)}
+
+    with p(y | x) a linear softmax classifier of the seen classes as in :class:`zsl.models.ConSE` and binary attributes
+    as in :class:`zsl.models.DAP`.
+
+    Parameters
+    ----------
+    C : float > 0
+        Weight of the classifier's loss.
+    prior : "empirical" or "half"
+        p(a_m): the share of seen classes that have the attribute, or 1/2.
+    tol : float > 0
+        Residual at which the fit stops.
+    """
+
+    C: Positive = 10.0
+    prior: Literal["empirical", "half"] = "empirical"
+    tol: Positive = 1e-4
+
+    classifier_: Linear = field(init=False, repr=False)
+    binary_: Binary = field(init=False, repr=False)
+    has_: Array = field(init=False, repr=False)
+
+    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+        S = shared("S", lambda: class_means(Z, y))
+        self.binary_ = binary(S)
+        self.has_ = self.binary_(S)
+        self.classifier_ = shared(
+            ("softmax", self.C, self.tol),
+            lambda: fit_linear(X, multinomial(y, len(S)), len(S), self.C, tol=self.tol),
+        )
+
+    def _probabilities(self, X: Array) -> Array:
+        return softmax(self.classifier_(X), axis=1) @ self.has_.astype(X.dtype)
+
+    def _attributes(self, X: Array) -> Array:
+        """Expected attributes, as in DAP."""
+        b = self.binary_
+        return (b.low + self._probabilities(X) * (b.high - b.low)).astype(X.dtype, copy=False)
+
+    def _scores(self, X: Array, S: Array) -> Array:
+        used = self.binary_.used
+        prior = self.binary_.prior[used] if self.prior == "empirical" else np.full(used.sum(), 0.5)
+        return log_posterior(self._probabilities(X)[:, used], self.binary_(S)[:, used], prior)

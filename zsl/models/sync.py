@@ -1,0 +1,86 @@
+"""SynC: classifiers synthesised from those of phantom classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from scipy.special import softmax
+
+from zsl.checks import Array, Positive
+from zsl.inference.labels import squared_distances
+from zsl.models.base import Inductive, Shared, class_means
+from zsl.models.classifiers import Linear, fit_linear, multiclass_hinge, squared_hinge
+
+
+@dataclass
+class SynC(Inductive):
+    r"""Synthesised classifiers (Changpinyo, Chao, Gong and Sha, CVPR 2016).
+
+    .. math:: w_c = \sum_r s_{cr} v_r, \qquad
+        s_{cr} \propto \exp\bigl(-|a_c - b_r|^2 / 2 \sigma^2\bigr), \quad \sum_r s_{cr} = 1
+
+    with attributes a_c (q,) of class c and phantom classes b_r with bases v_r (p,). The bases minimise
+
+    .. math:: \tfrac1n \sum_i \ell(x_i, y_i; w_1 \dots w_C) + \tfrac\lambda2 \sum_c \|w_c\|^2 .
+
+    Here, as at the reference's start, there is one phantom at each seen class, b = a. The similarities of the seen
+    classes are then a square matrix, any w_c can be reached, and the problem decouples: the w_c are fitted directly and
+    ``V = s^-1 W``.
+
+    Parameters
+    ----------
+    lam : float > 0
+    sigma : float > 0
+        In units of the median distance between seen classes.
+    loss : "one_vs_other", "multiclass" or "struct"
+        ``sum_c max(0, 1 - t_ic x w_c)^2``; or ``sum_c max(0, Delta(c, y) + x w_c - x w_y)^2`` with Delta = 1, or
+        Delta = ``|a_c - a_y|``. Of the latter two the reference has the largest term alone and does not square it;
+        the sum of squares is smooth (an interpretation). Whether its Delta is the distance or its square is not
+        known to us.
+    tol : float > 0
+        Residual at which the fit stops.
+
+    Attributes
+    ----------
+    classifier_ : Linear
+        Of the seen classes (no bias).
+    V_ : (p, C_seen)
+        Bases of the phantoms.
+    """
+
+    lam: Positive = 1e-3
+    sigma: Positive = 1.0
+    loss: Literal["one_vs_other", "multiclass", "struct"] = "one_vs_other"
+    tol: Positive = 1e-4
+
+    classifier_: Linear = field(init=False, repr=False)
+    V_: Array = field(init=False, repr=False)
+    S_: Array = field(init=False, repr=False)
+
+    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+        S = self.S_ = shared("S", lambda: class_means(Z, y).astype(X.dtype))
+        k = len(S)
+        distance = shared("distance", lambda: np.sqrt(squared_distances(S, S)).astype(np.float64))
+        np.fill_diagonal(distance, 0)
+        apart = distance[~np.eye(k, dtype=bool)]
+        self.width_ = self.sigma * (float(np.median(apart)) if apart.size else 1.0) or 1.0
+        cost = distance if self.loss == "struct" else 1.0 - np.eye(k)
+
+        def classifier() -> Linear:
+            one = self.loss == "one_vs_other"
+            of = squared_hinge(y[:, None] == np.arange(k)) if one else multiclass_hinge(y, cost)
+            return fit_linear(X, of, k, 1 / (self.lam * len(X)), bias=False, tol=self.tol)
+
+        self.classifier_ = shared((self.loss, self.lam, self.tol), classifier)
+        # Classes with the same attributes have the same row; the bases of least norm serve them then.
+        similarity = self._similarity(S.astype(np.float64))
+        self.V_ = np.linalg.lstsq(similarity, self.classifier_.W.T, rcond=1e-10)[0].T.astype(X.dtype)
+
+    def _similarity(self, S: Array) -> Array:
+        """(C, R) normalised similarities of classes S (C, q) to the phantoms."""
+        return softmax(-squared_distances(S, self.S_.astype(S.dtype)) / (2 * self.width_**2), axis=1)
+
+    def _scores(self, X: Array, S: Array) -> Array:
+        return (X @ self.V_) @ self._similarity(S).T
