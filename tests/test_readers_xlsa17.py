@@ -250,6 +250,12 @@ def test_what_is_missing_is_named_with_what_is_there(tmp_path):
         xlsa17.load(str(tmp_path))
 
 
+def test_the_archive_may_lie_as_it_unpacks(tmp_path):
+    write_xlsa17(tmp_path / "xlsa17" / "data" / "APY")
+    for root in (tmp_path / "APY", tmp_path / "xlsa17" / "data" / "APY"):
+        assert xlsa17.load(str(root)).provenance["root"] == str(tmp_path / "xlsa17" / "data" / "APY")
+
+
 def test_standard_split_must_list_the_same_classes(tmp_path):
     folder = tmp_path / "DATA"
     stored = write_xlsa17(folder)

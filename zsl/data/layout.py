@@ -11,6 +11,7 @@ from zsl.data.dataset import ImageTable, Split
 from zsl.data.folder import Folder
 from zsl.data.splits import hold_out, named_classes
 from zsl.data.tables import class_list
+from zsl.data.xlsa17 import unpacked
 from zsl.errors import UserError
 
 
@@ -28,9 +29,8 @@ def choose(root: str, layout: str, *, name: str, marker: str, archive: str, how_
         The folder that the official archive unpacks to.
     """
     base = Path(root).expanduser()
-    unpacked = Path("xlsa17") / "data" / base.name
     places = {
-        "xlsa17": ("att_splits.mat", [base, base / unpacked, base.parent / unpacked]),
+        "xlsa17": ("att_splits.mat", [unpacked(root)]),
         "official": (marker, [base, base / archive, base.parent / archive]),
     }
     for found in ("xlsa17", "official") if layout == "auto" else (layout,):

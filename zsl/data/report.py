@@ -140,11 +140,8 @@ def _folder_of(dataset: Mapping[str, Any]) -> Path | None:
     root = dataset.get("root")
     if not isinstance(root, str) or root == "???":
         return None
-    base = Path(root).expanduser()
-    for folder in (base, base / "xlsa17/data" / base.name, base.parent / "xlsa17/data" / base.name):
-        if (folder / "att_splits.mat").is_file():
-            return folder
-    return None
+    folder = xlsa17.unpacked(root)
+    return folder if (folder / "att_splits.mat").is_file() else None
 
 
 def _class_tables(report: Report, root: Path | None) -> None:

@@ -67,7 +67,7 @@ def load(
     UserError
         For a file or key that is missing or unreadable, shapes that do not fit, labels or locations out of range.
     """
-    folder = Folder(root, cache)
+    folder = Folder(unpacked(root), cache)
     if not folder.root.is_dir():
         raise UserError(f"dataset={name} is not here: the folder {folder.root} does not exist; {HOW_TO_GET}.")
     path = feature_file(folder.root, feature, name, HOW_TO_GET)
@@ -116,6 +116,13 @@ def load(
             "missing_splits": {"standard": f"it would be read from {standard[0]} or {standard[1]}; "},
         },
     )
+
+
+def unpacked(root: str | Path) -> Path:
+    """``root``, or where ``xlsa17.zip`` unpacks that dataset to, inside or beside it, if only that is there."""
+    base = Path(root).expanduser()
+    inner = Path("xlsa17") / "data" / base.name
+    return next((p for p in (base, base / inner, base.parent / inner) if (p / "att_splits.mat").is_file()), base)
 
 
 def standard_files(folder: Path) -> list[Path]:
