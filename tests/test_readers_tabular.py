@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import zsl
 from archives import features_for
-from zsl.data import tabular
+from zsl.data import splits, tabular
 from zsl.data.dataset import ZeroShotData
 from zsl.data.tabular import read_class_csv, write_class_csv
 from zsl.errors import UserError
@@ -147,3 +147,35 @@ def test_wrong_features_are_refused_with_a_sentence(own):
     (folder / "own.txt").write_text("1 2\n")
     with pytest.raises(UserError, match=r"\.npz, \.npy, \.csv or \.parquet"):
         load(folder, "own.txt")
+
+
+def test_a_run_predicts_images_of_unknown_class(own, tmp_path):
+    from zsl.config import compose
+    from zsl.experiment import run
+
+    folder, X, _, names = own
+    unknown = names.copy()
+    unknown[18:] = "unlabelled"
+    np.savez(folder / "own.npz", features=X, labels=unknown, files=np.array([f"{i}.jpg" for i in range(24)]))
+    arguments = ["dataset=tabular", f"dataset.root={folder}", "dataset.features=own.npz",
+                 "dataset.attributes=classes.csv", "inference=aag", "tracking=none"]  # fmt: skip
+    result = run(compose(arguments), tmp_path / "run")
+    assert "acc_class" not in result.metrics  # nothing is known that could be counted
+    lines = (tmp_path / "run" / "predictions.csv").read_text().splitlines()
+    assert lines[0] == "file,predicted,true"
+    assert lines[1:] == [f"{i}.jpg,owl," for i in range(18, 24)]
+    assert result.key["dataset"]["semantics"]["missing"]["values"] == 1
+
+
+def test_image_level_attributes_reach_the_validation_folds(own):
+    from zsl.tuning import fold
+
+    folder, X, _, _ = own
+    table = load(folder)
+    rows = np.random.default_rng(0).random((len(X), 3))
+    write_class_csv(folder / "images.csv", table.image_names, ["a", "b", "c"], rows)
+    found = load(folder, attributes="images.csv")
+    data = ZeroShotData.from_table(found, splits.random(found, n_unseen=1))
+    inner = fold(data, np.array([0]))
+    assert data.Z_images is not None
+    assert_array_equal(inner.Z, data.Z_images[data.y != 0])

@@ -250,6 +250,14 @@ def test_what_is_missing_is_named_with_what_is_there(tmp_path):
         xlsa17.load(str(tmp_path))
 
 
+def test_a_split_that_disagrees_with_the_class_list_is_noted(tmp_path):
+    write_xlsa17(tmp_path)
+    (tmp_path / "testclasses.txt").write_text("dalmatian\nhorse\n")
+    assert xlsa17.load(str(tmp_path)).notes == ()
+    (tmp_path / "testclasses.txt").write_text("dalmatian\nbeaver\n")
+    assert "such as 'beaver'" in xlsa17.load(str(tmp_path)).notes[0]
+
+
 def test_the_archive_may_lie_as_it_unpacks(tmp_path):
     write_xlsa17(tmp_path / "xlsa17" / "data" / "APY")
     for root in (tmp_path / "APY", tmp_path / "xlsa17" / "data" / "APY"):

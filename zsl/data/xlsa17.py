@@ -15,6 +15,7 @@ from zsl.data.dataset import ImageTable, Split
 from zsl.data.files import need, read_lines, read_mat
 from zsl.data.folder import Folder
 from zsl.data.tables import (
+    class_list,
     class_rows,
     feature_file,
     in_class_order,
@@ -82,6 +83,14 @@ def load(
     attributes, missing, image_rows = read_semantics(folder, stored, main, class_names, semantics, len(labels))
 
     splits, notes = {"proposed": _split(stored, "proposed", labels, main)}, leaks(stored, main)
+    listed = class_list(folder, "testclasses.txt", class_names)
+    unseen = {class_names[c] for c in splits["proposed"].unseen}
+    if listed is not None and set(listed) != unseen:
+        odd = min(set(listed) ^ unseen)
+        notes.append(
+            f"{main.name}: test_unseen_loc holds images of other classes than testclasses.txt names (such as {odd!r}); "
+            f"labels in {path.name} and the split may belong to different datasets."
+        )
     standard = standard_files(folder.root)
     for candidate in standard:
         if candidate.is_file():
