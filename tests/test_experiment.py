@@ -70,18 +70,18 @@ def test_unseen_labels_change_nothing_but_the_metrics(monkeypatch):
     """Permuting the labels of test images must leave every score as it is."""
     import zsl.experiment as experiment
 
-    load, seen = experiment.load_data, []
+    read, seen = experiment.read_data, []
     infer = experiment.infer
     monkeypatch.setattr(experiment, "infer", lambda *a: seen.append(infer(*a)) or seen[-1])
 
     def relabelled(plain):
         from dataclasses import replace
 
-        data = load(plain)
+        data = read(plain)
         return replace(data, y_unseen=np.random.default_rng(3).permutation(data.y_unseen))
 
     first = run(compose([*QUIET, "dataset=synthetic"]))
-    monkeypatch.setattr(experiment, "load_data", relabelled)
+    monkeypatch.setattr(experiment, "read_data", relabelled)
     second = run(compose([*QUIET, "dataset=synthetic"]))
     for a, b in zip(*seen):
         np.testing.assert_array_equal(a.scores, b.scores)

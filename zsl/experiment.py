@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Parts of a reader's provenance that say where, not what.
+_PLACES = ("root", "missing_splits")
 # The paper's names for pairs of rules; any other pair is called by both.
 _STAGE_NAMES = {("agnostic", "nearest"): "aag", ("aware", "nearest"): "aaw", ("aware", "spread"): "taaw"}
 
@@ -308,7 +310,8 @@ def result_key(
         "dataset": {
             "name": data.name,
             "content": data.key.get("content"),
-            "provenance": data.key.get("provenance"),
+            # Where the files lie is in the configuration; the same data in another folder is the same data.
+            "provenance": {k: v for k, v in data.key.get("provenance", {}).items() if k not in _PLACES},
             "semantics": {**plain["dataset"]["semantics"], **data.key.get("semantics", {})},
             "shuffle_attributes": plain["dataset"].get("shuffle_attributes"),
         },
