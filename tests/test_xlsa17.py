@@ -142,7 +142,7 @@ BAD_TABLES = [
     ({"att": None}, r"has no variable 'att' .it has: .*trainval_loc"),
     ({"trainval_loc": None}, "has no variable 'trainval_loc'"),
     ({"att": ATT[:4].T}, r"att has shape \(6, 4\), but there are 5 classes"),
-    ({"att": np.where(ATT.T > 0.9, np.nan, ATT.T)}, "attribute . of class . is nan; impute or remove it"),
+    ({"att": np.where(ATT.T > 0.9, np.inf, ATT.T)}, "attribute . of class . is inf; impute or remove it"),
     ({"test_unseen_loc": np.array([[21]])}, r"test_unseen_loc points to image 21, but there are 20 images"),
     ({"trainval_loc": np.array([[0]])}, "trainval_loc points to image 0"),
 ]
@@ -159,7 +159,7 @@ def test_bad_tables(folder, change, message):
 BAD_FEATURES = [
     ({"features": FEATURES.T}, "has no variable 'labels'"),
     ({"features": FEATURES[:9].T, "labels": LABELS}, r"shape \(3, 9\) and there are 20 labels"),
-    ({"features": FEATURES.T, "labels": LABELS + 1}, "smallest label is 2"),
+    ({"features": FEATURES.T, "labels": LABELS + 1}, "image 17 has label 6, but .* has 5 classes"),
     (
         {"features": FEATURES.T, "labels": np.where(LABELS == 5, 6, LABELS)},
         "image 17 has label 6, but .* has 5 classes",

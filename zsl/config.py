@@ -26,6 +26,8 @@ _VALUE_FLAGS = {
 _WORD_FLAGS = {"--cfg", "-c", "--info", "-i"}
 _NUMBER = re.compile(r"[+-]?\d[\d_]*\Z")
 _OVERRIDE = re.compile(r"(?P<key>\+{0,2}(?P<group>[A-Za-z_/]+)(@[^=]*)?)=(?P<value>.*)\Z", re.S)
+# dataset.semantics=image: the choice within a node that holds the pre-processing too.
+_SHORT = re.compile(r"^(dataset\.semantics)=(?![{\[])")
 _SWEEP = re.compile(r"(?P<function>choice|glob)\((?P<arguments>[^()\[\]=]*)\)\Z", re.S)
 # Keys of a YAML file that describe it rather than being arguments of what it builds.
 _DESCRIPTIVE = {"_target_", "_partial_", "datasets", "grid"}
@@ -81,9 +83,12 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
 def quote_options(override: str) -> str:
     """``split=645_72,707_10`` -> ``split='645_72','707_10'`` for config groups; other overrides as they are.
 
+    ``dataset.semantics=image`` becomes ``dataset.semantics.source=image``.
+
     ``choice(...)`` and ``glob(...)`` over a group are written out, because Hydra drops the quotes when it passes a
     sweep's jobs on.
     """
+    override = _SHORT.sub(r"\1.source=", override)
     match = _OVERRIDE.match(override)
     if not match or match["group"] not in groups():
         return override
@@ -130,6 +135,24 @@ def _compose(arguments: list[str]) -> DictConfig:
         return hydra.compose("config", arguments)
     except HydraException as error:
         raise UserError(explain(error, arguments)) from error
+
+
+def resolve(cfg: DictConfig) -> dict[str, Any]:
+    """The configuration as plain dictionaries, interpolations resolved, Hydra's own part left out."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        plain = OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:
+        raise UserError(" ".join(str(error).split())) from error
+    assert isinstance(plain, dict)
+    plain.pop("hydra", None)
+    dataset = plain.get("dataset")
+    if isinstance(dataset, dict) and isinstance(dataset.get("semantics"), str):
+        # The short form where no command line rewrote it, as in a sweep that a YAML file describes.
+        dataset["semantics"] = {**compose().dataset.semantics, "source": dataset["semantics"]}
+    return {str(k): v for k, v in plain.items()}
 
 
 # --- Hydra's errors in one sentence -------------------------------------------------------------------------

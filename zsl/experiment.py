@@ -17,8 +17,9 @@ import numpy as np
 
 from zsl import tuning
 from zsl.checks import Array, Seed, check_value
-from zsl.config import build, compose, options
+from zsl.config import build, compose, options, resolve
 from zsl.data.dataset import ZeroShotData
+from zsl.data.load import load_table
 from zsl.data.transforms import preprocess
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy, evaluate, hubness_skew
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Parts of a reader's provenance that say where, not what.
+_PLACES = ("root", "missing_splits")
 # The paper's names for pairs of rules; any other pair is called by both.
 _STAGE_NAMES = {("agnostic", "nearest"): "aag", ("aware", "nearest"): "aaw", ("aware", "spread"): "taaw"}
 
@@ -132,26 +135,14 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
     )
     _warn_if_suspicious(metrics, data)
     if folder is not None:
-        from zsl.report.run import show, write
+        from zsl.report.run import show, write, write_predictions
 
+        if data.names_unseen:
+            write_predictions(data.names_unseen, data.unseen_names, stages[-1].scores, data.y_unseen, folder)
         write(result, plain, folder)
         link = _track(result, plain, folder)
         show(result, folder, link)
     return result
-
-
-def resolve(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration as plain dictionaries, interpolations resolved, Hydra's own part left out."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        plain = OmegaConf.to_container(cfg, resolve=True)
-    except OmegaConfBaseException as error:
-        raise UserError(" ".join(str(error).split())) from error
-    assert isinstance(plain, dict)
-    plain.pop("hydra", None)
-    return {str(k): v for k, v in plain.items()}
 
 
 def load_data(plain: Mapping[str, Any]) -> ZeroShotData:
@@ -165,17 +156,14 @@ def read_data(plain: Mapping[str, Any]) -> ZeroShotData:
     dataset, feature, split = plain["dataset"], plain["feature"], plain["split"]
     allow = plain.get("allow_targets", ())
     _check_split(split, dataset["name"])
+    chosen = dataset["semantics"]
+    missing = chosen.get("missing", "mean")
+    check_value(Literal["mean", "drop", "keep"], missing, "dataset.semantics.missing")
     for node, group in ((dataset, "dataset"), (feature, "feature"), (split, "split")):
         if not isinstance(node.get("name"), str):
             raise UserError(f"{group}.name={node.get('name')!r} is not text; quote it: {group}.name=\"'...'\".")
-    table = build(
-        dataset,
-        "dataset",
-        skip=("semantics", "shuffle_attributes"),
-        allow_targets=allow,
-        feature=feature["name"],
-    )
-    data = ZeroShotData.from_table(table, build(split, "split", allow_targets=allow)(table))
+    table = load_table(dataset, feature["name"], chosen.get("source"), allow)
+    data = ZeroShotData.from_table(table, build(split, "split", allow_targets=allow)(table), missing=missing)
     shuffle = dataset.get("shuffle_attributes")
     check_value(Seed | None, shuffle, "dataset.shuffle_attributes")
     if shuffle is not None:
@@ -191,7 +179,8 @@ def transform_data(plain: Mapping[str, Any], data: ZeroShotData) -> ZeroShotData
 def _preprocessing(plain: Mapping[str, Any]) -> tuple[Any, Any]:
     """The transforms of features and of attributes."""
     feature, allow = plain["feature"], plain.get("allow_targets", ())
-    semantics = {"_target_": feature["_target_"], **plain["dataset"]["semantics"]}
+    chosen = {k: v for k, v in plain["dataset"]["semantics"].items() if k not in ("source", "missing")}
+    semantics = {"_target_": feature["_target_"], **chosen}
     return (
         build(feature, "feature", allow_targets=allow),
         build(semantics, "dataset.semantics", allow_targets=allow),
@@ -266,10 +255,15 @@ def infer(plain: Mapping[str, Any], model: Model, X: Array, Z: Array) -> list[St
 
 
 def summarise(stages: list[Stage], y: Array) -> dict[str, float]:
-    """Every stage's metrics as ``STAGE/NAME``, the last one's also under plain names."""
+    """Every stage's metrics as ``STAGE/NAME``, the last one's also under plain names.
+
+    Images of unknown class (``y`` -1) count for hubness only; without any other there is no accuracy.
+    """
     metrics: dict[str, float] = {}
+    known = y >= 0
     for stage in stages:
-        found = {**evaluate(stage.scores, y), "hubness_skew": hubness_skew(stage.scores)}
+        accuracy = evaluate(stage.scores[known], y[known]) if known.any() else {}
+        found = {**accuracy, "hubness_skew": hubness_skew(stage.scores)}
         metrics |= {f"{stage.name}/{k}": v for k, v in found.items()}
     return {**found, **metrics}
 
@@ -284,7 +278,8 @@ def certificates(model: Model, stages: list[Stage]) -> dict[str, float]:
 
 def per_class(stages: list[Stage], data: ZeroShotData) -> list[dict[str, Any]]:
     """One row per unseen class; accuracies are absent for a class without images."""
-    accuracy = {stage.name: class_accuracy(stage.scores, data.y_unseen) for stage in stages}
+    known = data.y_unseen >= 0
+    accuracy = {stage.name: class_accuracy(stage.scores[known], data.y_unseen[known]) for stage in stages}
     predicted = np.bincount(stages[-1].scores.argmax(axis=1), minlength=len(data.unseen))
     return [
         {
@@ -308,14 +303,16 @@ def result_key(
     information = (
         "images and attributes of seen classes",
         "attributes of unseen classes",
+        *(["attributes of each training image; class rows are means over images"] if data.Z_images is not None else []),
         *stages[-1].information,
     )
     return {
         "dataset": {
             "name": data.name,
             "content": data.key.get("content"),
-            "provenance": data.key.get("provenance"),
-            "semantics": plain["dataset"]["semantics"],
+            # Where the files lie is in the configuration; the same data in another folder is the same data.
+            "provenance": {k: v for k, v in data.key.get("provenance", {}).items() if k not in _PLACES},
+            "semantics": {**plain["dataset"]["semantics"], **data.key.get("semantics", {})},
             "shuffle_attributes": plain["dataset"].get("shuffle_attributes"),
         },
         "feature": plain["feature"],
@@ -398,7 +395,7 @@ def _check_tracking(settings: Mapping[str, Any]) -> None:
 def _warn_if_suspicious(metrics: Mapping[str, float], data: ZeroShotData) -> None:
     """The silent failure of zero-shot code: labels that do not match their table give less than chance."""
     chance = 1 / len(data.unseen)
-    if metrics["acc_class"] < chance / 2 and len(data.X_unseen) >= 50:
+    if metrics.get("acc_class", 1.0) < chance / 2 and len(data.X_unseen) >= 50:
         log.warning(
             "acc_class is %.3f, far below chance (%.3f): do labels, class names and attribute rows agree?",
             metrics["acc_class"], chance,

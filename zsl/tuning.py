@@ -17,6 +17,7 @@ import numpy as np
 
 from zsl.checks import Array, Count, Seed, check_arguments
 from zsl.config import build
+from zsl.data import splits
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy
@@ -207,15 +208,15 @@ def _warn_at_edge(chosen: Settings, grid: Mapping[str, Sequence[Any]]) -> None:
 
 
 def validation_folds(data: ZeroShotData, n_folds: Count, seed: Seed) -> list[Array]:
-    """Seen classes (positions in ``data.seen``) in ``n_folds`` near-equal parts under ``seed``.
+    """Seen classes (positions in ``data.seen``) held out in turn, see :func:`zsl.data.splits.validation_folds`.
 
-    Fewer parts where one would have fewer than three classes, but at least two.
+    Where no division is published, fewer than ``n_folds`` if one would have fewer than three classes, but at least two.
     """
     n = len(data.seen)
     if n < 2:
         raise UserError(f"tune=class_cv needs at least two seen classes; {data.name} ({data.split}) has {n}.")
     k = max(2, min(n_folds, n // _MIN_CLASSES))
-    return [np.sort(part) for part in np.array_split(np.random.default_rng(seed).permutation(n), k)]
+    return [held for _, held in splits.validation_folds(data, k, seed)]
 
 
 def fold(data: ZeroShotData, held: Array) -> ZeroShotData:
@@ -238,4 +239,7 @@ def fold(data: ZeroShotData, held: Array) -> ZeroShotData:
         y_unseen=np.searchsorted(held, data.y[~trains]),
         X_test_seen=data.X[:0],
         y_test_seen=data.y[:0],
+        Z_images=None if data.Z_images is None else data.Z_images[trains],
+        validation=(),
+        names_unseen=(),
     )

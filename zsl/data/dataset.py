@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class ImageTable:
     features: Array
     """(n, p)"""
     labels: Array
-    """(n,) integers 0..C-1"""
+    """(n,) integers 0..C-1; -1 for an image of unknown class, which is only ever tested"""
     class_names: tuple[str, ...]
     attributes: Array
     """(C, q) one row per class"""
@@ -53,12 +53,36 @@ class ImageTable:
     """How many classes the dataset's own split leaves unseen: the default of ``split=random``."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Where it came from: files, notes; part of the record."""
+    missing: Array | None = None
+    """(C, q) where True the source says that it has no value; NaN in ``attributes`` must be True here"""
+    image_attributes: Array | None = None
+    """(n, q) each image's own row, for image-level annotations; NaN is missing"""
+    attribute_names: tuple[str, ...] = ()
+    """q names, or none"""
+    image_names: tuple[str, ...] = ()
+    """n file names, or none"""
+    semantics: str = "continuous"
+    """Which of the dataset's attribute tables this is."""
+    validation: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    """Published (training, validation) class names, for choosing hyper-parameters."""
+    notes: tuple[str, ...] = ()
+    """Findings worth a sentence, such as leaks; ``python -m zsl.data check`` prints them."""
 
     def __post_init__(self) -> None:
         who = self.name
         as_matrix(self.features, f"{who}: features")
-        as_matrix(self.attributes, f"{who}: attributes", n_rows=len(self.class_names))
-        _check_labels(self.labels, len(self.features), len(self.class_names), f"{who}: labels")
+        gaps = np.zeros(self.attributes.shape, bool) if self.missing is None else self.missing
+        q = as_matrix(np.where(gaps, 0, self.attributes), f"{who}: attributes", n_rows=len(self.class_names)).shape[1]
+        if self.image_attributes is not None:
+            known = np.nan_to_num(self.image_attributes, posinf=np.inf, neginf=-np.inf)
+            as_matrix(known, f"{who}: image attributes", n_rows=len(self.features), n_columns=q)
+        for names, expected, kind in (
+            (self.attribute_names, q, "attribute"),
+            (self.image_names, len(self.features), "image"),
+        ):
+            if names and len(names) != expected:
+                raise UserError(f"{who}: {len(names)} {kind} names for {expected} {kind}s; there must be one each.")
+        _check_labels(self.labels, len(self.features), len(self.class_names), f"{who}: labels", unknown=True)
         repeated = [c for c in dict.fromkeys(self.class_names) if self.class_names.count(c) > 1]
         if repeated:
             raise UserError(f"{who}: the class name {repeated[0]!r} occurs more than once; names must be unique.")
@@ -68,7 +92,7 @@ class ImageTable:
         index = {c: i for i, c in enumerate(self.class_names)}
         for name in names:
             if name not in index:
-                raise UserError(f"{where}: {name!r} is not a class of {self.name}{_near(name, self.class_names)}.")
+                raise UserError(f"{where}: {name!r} is not a class of {self.name}{near(name, self.class_names)}.")
         return np.array([index[name] for name in names], dtype=np.int64)
 
 
@@ -100,7 +124,7 @@ class ZeroShotData:
     X_unseen: Array
     """(L, p) test images of unseen classes"""
     y_unseen: Array
-    """(L,) their unseen class: for evaluation only"""
+    """(L,) their unseen class, for evaluation only; -1 where it is unknown"""
     class_names: tuple[str, ...]
     attributes: Array
     """(C, q) the whole class table"""
@@ -109,7 +133,14 @@ class ZeroShotData:
     unseen: Array
     """(M,) rows of the class table"""
     key: Mapping[str, Any] = field(default_factory=dict)
-    """What identifies it in a result: content hash, split origin, provenance."""
+    """What identifies it in a result: content hash, split origin, semantics, provenance."""
+    Z_images: Array | None = None
+    """(n, q) each training image's own attributes, where the dataset has them"""
+    attribute_names: tuple[str, ...] = ()
+    validation: tuple[tuple[Array, Array], ...] = ()
+    """Published (training, validation) classes, as positions in ``seen``"""
+    names_unseen: tuple[str, ...] = ()
+    """File names of the test images of unseen classes, or none"""
 
     def __post_init__(self) -> None:
         who = f"{self.name} ({self.split})"
@@ -129,8 +160,10 @@ class ZeroShotData:
         ):
             if len(X):
                 as_matrix(X, f"{who}: {name} features", n_columns=p)
-            _check_labels(y, len(X), len(classes), f"{who}: {name} labels")
-        as_matrix(self.attributes, f"{who}: attributes", n_rows=len(self.class_names))
+            _check_labels(y, len(X), len(classes), f"{who}: {name} labels", unknown=name == "unseen test")
+        q = as_matrix(self.attributes, f"{who}: attributes", n_rows=len(self.class_names)).shape[1]
+        if self.Z_images is not None:
+            as_matrix(self.Z_images, f"{who}: image attributes", n_rows=len(self.X), n_columns=q)
         if not len(self.X_unseen):
             raise UserError(f"{who}: there is no test image of an unseen class; nothing could be predicted.")
         empty = np.setdiff1d(np.arange(len(self.seen)), self.y)
@@ -139,8 +172,20 @@ class ZeroShotData:
             raise UserError(f"{who}: {empty.size} seen classes have no training image (first: {', '.join(names)}).")
 
     @classmethod
-    def from_table(cls, table: ImageTable, split: Split) -> ZeroShotData:
-        """Arrange a table by a split; a class that is neither trained on nor unseen stays in the table only."""
+    def from_table(
+        cls, table: ImageTable, split: Split, *, missing: Literal["mean", "drop", "keep"] = "mean"
+    ) -> ZeroShotData:
+        """Arrange a table by a split; a class that is neither trained on nor unseen stays in the table only.
+
+        With image-level attributes, ``attributes`` holds class means: of a seen class over its training images, of any
+        other over all its images.
+
+        Parameters
+        ----------
+        missing : "mean", "drop" or "keep"
+            Attribute values the source marks as missing become the mean of the seen classes (training images) that
+            have one, or their attributes are left out, or the published number stays (AwA's -1).
+        """
         for a, b in (("trainval", "test_unseen"), ("trainval", "test_seen"), ("test_seen", "test_unseen")):
             common = np.intersect1d(getattr(split, a), getattr(split, b))
             if common.size:
@@ -153,14 +198,17 @@ class ZeroShotData:
         y = {}
         for part, classes in (("trainval", seen), ("test_seen", seen), ("test_unseen", unseen)):
             labels = table.labels[getattr(split, part)]
-            strangers = np.setdiff1d(labels, classes)
+            known = labels >= 0 if part == "test_unseen" else np.ones(len(labels), bool)
+            strangers = np.setdiff1d(labels[known], classes)
             if strangers.size:
                 kind = "unseen" if part == "test_unseen" else "seen"
                 raise UserError(
                     f"{table.name}, split {split.name}: {part} holds images of {table.class_names[strangers[0]]!r}, "
                     f"which is not one of the {len(classes)} {kind} classes."
                 )
-            y[part] = np.searchsorted(classes, labels)
+            y[part] = np.where(known, np.searchsorted(classes, labels), -1)
+        attributes, Z_images, kept, semantics = _semantics(table, split, seen, missing)
+        names = table.image_names
         return cls(
             name=table.name,
             feature=table.feature,
@@ -172,11 +220,22 @@ class ZeroShotData:
             X_unseen=table.features[split.test_unseen],
             y_unseen=y["test_unseen"],
             class_names=table.class_names,
-            attributes=table.attributes,
+            attributes=attributes,
             seen=seen,
             unseen=unseen,
+            Z_images=Z_images,
+            attribute_names=tuple(table.attribute_names[a] for a in kept) if table.attribute_names else (),
+            validation=_published_folds(table, seen),
+            names_unseen=tuple(names[i] for i in split.test_unseen) if names else (),
             key={
-                "content": content_hash(table.features, table.labels, table.attributes, np.array(table.class_names)),
+                "content": content_hash(
+                    table.features,
+                    table.labels,
+                    table.attributes,
+                    np.array(table.class_names),
+                    *([] if table.image_attributes is None else [table.image_attributes]),
+                ),
+                "semantics": semantics,
                 "split": {
                     **split.origin,
                     "rows": content_hash(split.trainval, split.test_seen, split.test_unseen),
@@ -198,8 +257,8 @@ class ZeroShotData:
 
     @cached_property
     def Z(self) -> Array:
-        """(n, q) attributes of each training image: its class's row."""
-        return self.Z_seen[self.y]
+        """(n, q) attributes of each training image: its own where the dataset has them, else its class's row."""
+        return self.Z_seen[self.y] if self.Z_images is None else self.Z_images
 
     @property
     def unseen_names(self) -> list[str]:
@@ -211,7 +270,80 @@ class ZeroShotData:
         A method that still beats chance on the mean of many shuffles has found something other than attributes.
         """
         order = np.random.default_rng(seed).permutation(len(self.class_names))
+        if self.Z_images is not None:
+            # An image's own row would stay with its image; the control is about the link between both.
+            raise UserError(
+                f"dataset.shuffle_attributes permutes class rows, and {self.name} is used with image-level attributes; "
+                "choose class-level ones (dataset.semantics=continuous)."
+            )
         return replace(self, attributes=self.attributes[order], key={**self.key, "shuffle_attributes": seed})
+
+
+def _semantics(
+    table: ImageTable, split: Split, seen: Array, missing: Literal["mean", "drop", "keep"]
+) -> tuple[Array, Array | None, Array, dict[str, Any]]:
+    """Class rows, rows of the training images, the attributes kept, and what the record says about them."""
+    Z, rows = np.array(table.attributes, dtype=np.float64), table.image_attributes
+    gaps = np.zeros(Z.shape, bool) if table.missing is None else np.array(table.missing)
+    record: dict[str, Any] = {"source": table.semantics, "image_level": rows is not None}
+    absent = int(gaps.sum())
+    if rows is not None:
+        trains = np.zeros(len(rows), bool)
+        trains[split.trainval] = True
+        known = ~np.isnan(rows)
+        for c in range(len(Z)):
+            mine = table.labels == c
+            if c in seen:
+                mine &= trains
+            n = known[mine].sum(axis=0)
+            gaps[c] = n == 0
+            Z[c] = np.where(known[mine], rows[mine], 0).sum(axis=0) / np.maximum(n, 1)
+        absent = int((~known).sum())
+        record["class_rows"] = "means over images: of a seen class its training images, of an unseen class all"
+    kept = np.arange(Z.shape[1])
+    if absent or gaps.any():
+        record["missing"] = {"values": absent, "classes_without": int(gaps.any(axis=1).sum()), "treated": missing}
+        unknown = gaps.any(axis=0) | (np.isnan(rows).any(axis=0) if rows is not None else False)
+        if missing == "drop":
+            kept = np.flatnonzero(~unknown)
+            record["missing"]["attributes_left"] = len(kept)
+            if not kept.size:
+                raise UserError(
+                    f"{table.name}: every attribute has a missing value, so none is left; "
+                    "use dataset.semantics.missing=mean."
+                )
+        elif missing == "keep":
+            if np.isnan(Z).any() or (rows is not None and np.isnan(rows[split.trainval]).any()):
+                raise UserError(
+                    f"{table.name}: missing attributes hold no number that could be kept; "
+                    "use dataset.semantics.missing=mean or drop."
+                )
+        else:
+            for a in np.flatnonzero(unknown):
+                has = seen[~gaps[seen, a]]
+                if not has.size:
+                    raise UserError(
+                        f"{table.name}: attribute {a + 1} has no value for any seen class; "
+                        "use dataset.semantics.missing=drop."
+                    )
+                Z[gaps[:, a], a] = Z[has, a].mean()
+    Z_images = None
+    if rows is not None:
+        own = rows[split.trainval]
+        # An image without a value takes its class's mean, which is a mean over training images.
+        Z_images = np.where(np.isnan(own), Z[table.labels[split.trainval]], own)[:, kept].astype(np.float64)
+    return np.ascontiguousarray(Z[:, kept]), Z_images, kept, record
+
+
+def _published_folds(table: ImageTable, seen: Array) -> tuple[tuple[Array, Array], ...]:
+    """The table's published folds as positions in ``seen``; none unless they divide just these classes."""
+    index = {table.class_names[c]: i for i, c in enumerate(seen)}
+    folds = []
+    for train, val in table.validation:
+        if set(train) & set(val) or set(train) | set(val) != set(index):
+            return ()
+        folds.append((np.sort([index[c] for c in train]), np.sort([index[c] for c in val])))
+    return tuple(folds)
 
 
 def content_hash(*arrays: Array) -> str:
@@ -224,17 +356,18 @@ def content_hash(*arrays: Array) -> str:
     return digest.hexdigest()[:16]
 
 
-def _check_labels(y: Array, n: int, n_classes: int, name: str) -> None:
+def _check_labels(y: Array, n: int, n_classes: int, name: str, *, unknown: bool = False) -> None:
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
         raise UserError(f"{name} have shape {y.shape} and type {y.dtype}; one integer per image is needed.")
     if len(y) != n:
         raise UserError(f"{name}: {len(y)} labels for {n} images; there must be one each.")
-    if n and (y.min() < 0 or y.max() >= n_classes):
-        bad = int(np.flatnonzero((y < 0) | (y >= n_classes))[0])
+    lowest = -1 if unknown else 0
+    if n and (y.min() < lowest or y.max() >= n_classes):
+        bad = int(np.flatnonzero((y < lowest) | (y >= n_classes))[0])
         raise UserError(f"{name}: image {bad} has label {y[bad]}, outside the {n_classes} classes of the table.")
 
 
-def _near(name: str, names: tuple[str, ...]) -> str:
+def near(name: str, names: tuple[str, ...]) -> str:
     import difflib
 
     plain = {c.replace("+", " ").replace("_", " ").lower(): c for c in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,77 @@ def read_npz(path: Path, keys: list[str] | None = None) -> dict[str, Array]:
         ) from None
 
 
+def read_npy(path: Path) -> Array:
+    """The array of an ``.npy`` file, never unpickling; raises UserError as :func:`read_mat` does."""
+    start = _first_bytes(path, 1024)
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except Exception as error:
+        raise UserError(
+            f"{path} is not a readable .npy file: {_what_it_is(start, error)}; save or download it again."
+        ) from None
+
+
+def read_lines(path: Path) -> list[str]:
+    """The non-empty lines of a text file, stripped, without those that start with ``#``."""
+    start = _first_bytes(path, 1024)
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8."
+        ) from None
+    if _foreign(start):
+        raise UserError(f"{path} is not the list it should be: {_foreign(start)}; download it again.")
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def read_table(path: Path, *, n_columns: int | None = None, dtype: type = np.float64) -> Array:
+    """A text file of numbers separated by blanks, one row per line, read in blocks to save memory.
+
+    Raises
+    ------
+    UserError
+        If it is missing or empty, holds something else than numbers, or its rows differ in length.
+    """
+    import pandas as pd
+
+    start = _first_bytes(path, 1024)
+    if _foreign(start) or not start.strip():
+        raise UserError(f"{path} is not a table of numbers: {_foreign(start) or 'it is empty'}; download it again.")
+    try:
+        # Every line must have as many values as the first: a line cut short would otherwise end in NaN unseen.
+        blocks = [
+            np.ascontiguousarray(block.to_numpy(dtype))
+            for block in pd.read_csv(
+                path,
+                sep=r"\s+",
+                header=None,
+                dtype=dtype,
+                chunksize=4096,
+                na_values=[],
+                keep_default_na=False,
+                low_memory=True,
+            )
+        ]
+    except (ValueError, pd.errors.ParserError) as error:
+        reason = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
+        raise UserError(f"{path} is not a table of numbers: {reason}; repair the line or download it again.") from None
+    table = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
+    if n_columns is not None and table.shape[1] != n_columns:
+        raise UserError(f"{path} has {table.shape[1]} numbers in a row where {n_columns} are needed.")
+    return table
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file, 64 hex digits."""
+    try:
+        with path.open("rb") as f:
+            return hashlib.file_digest(f, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+
+
 def need(arrays: dict[str, Array], key: str, path: Path) -> Array:
     """``arrays[key]``, or a sentence that names the file, the key and what is there instead."""
     if key not in arrays:
@@ -66,14 +138,21 @@ def _first_bytes(path: Path, n: int) -> bytes:
 
 
 def _what_it_is(start: bytes, error: Exception) -> str:
+    if not start:
+        return "it is empty"
+    return (
+        _foreign(start) or f"it is damaged or truncated ({' '.join(str(error).split())[:120] or type(error).__name__})"
+    )
+
+
+def _foreign(start: bytes) -> str:
+    """What a file is that stands where data should be; empty if it looks like neither of the usual accidents."""
     text = start.lstrip().lower()
     if text.startswith((b"<!doctype", b"<html", b"<?xml")):
         return "it is an HTML page, as a failed download leaves it"
     if text.startswith(b"version https://git-lfs"):
         return "it is a Git LFS pointer, not the file itself"
-    if not start:
-        return "it is empty"
-    return f"it is damaged or truncated ({' '.join(str(error).split())[:120] or type(error).__name__})"
+    return ""
 
 
 def _plain(value: Array) -> Array:

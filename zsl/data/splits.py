@@ -6,12 +6,14 @@ import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import annotated_types as at
 import numpy as np
 
-from zsl.checks import Array, Count, Seed
-from zsl.data.dataset import ImageTable, Split
+from zsl.checks import Array, Count, Seed, check_value
+from zsl.data.dataset import ImageTable, Split, ZeroShotData
+from zsl.data.files import read_lines
 from zsl.errors import UserError
 
 
@@ -50,20 +52,52 @@ def stored(
     )
 
 
-def random(table: ImageTable, *, name: str = "random", n_unseen: Count | None = None, seed: Seed = 0) -> Split:
+def random(
+    table: ImageTable,
+    *,
+    name: str = "random",
+    n_unseen: Count | None = None,
+    fraction: Annotated[float, at.Gt(0), at.Lt(1)] | None = None,
+    seed: Seed = 0,
+) -> Split:
     """``unseen = sorted(default_rng(seed).permutation(C)[:n_unseen])``; then :func:`hold_out` under the same generator.
 
-    ``n_unseen=None`` takes as many as the dataset's own split leaves unseen.
+    ``fraction`` of the classes (rounded, at least one) may stand for ``n_unseen``; with neither, as many as the
+    dataset's own split leaves unseen.
     """
     n_classes = len(table.class_names)
+    if n_unseen is not None and fraction is not None:
+        raise UserError(f"split.n_unseen={n_unseen} and split.fraction={fraction} exclude each other; set one.")
+    if fraction is not None:
+        n_unseen = max(1, round(fraction * n_classes))
     n_unseen = n_unseen or table.n_unseen
     if n_unseen is None:
-        raise UserError(f"split=random: {table.name} suggests no number of unseen classes; set split.n_unseen.")
+        raise UserError(
+            f"split=random: {table.name} suggests no number of unseen classes; set split.n_unseen or split.fraction."
+        )
     if n_unseen >= n_classes:
         raise UserError(f"split.n_unseen={n_unseen} leaves no seen class; {table.name} has {n_classes} classes.")
     rng = np.random.default_rng(seed)
     unseen = np.sort(rng.permutation(n_classes)[:n_unseen])
     return hold_out(table, unseen, rng, name, {"n_unseen": n_unseen, "seed": seed})
+
+
+def folds(
+    table: ImageTable, *, fold: Seed, n_folds: Annotated[int, at.Ge(2)] = 4, name: str = "folds", seed: Seed = 0
+) -> Split:
+    """Classes in ``n_folds`` near-equal parts, of which part ``fold`` is unseen; all parts together are every class.
+
+    The parts are ``array_split(default_rng(seed).permutation(C), n_folds)``: sweep ``split.fold`` at one seed. The
+    images of seen classes are then divided by :func:`hold_out` under the same generator.
+    """
+    n_classes = len(table.class_names)
+    if fold >= n_folds:
+        raise UserError(f"split.fold={fold} is out of range: there are {n_folds} folds, 0 to {n_folds - 1}.")
+    if n_folds > n_classes:
+        raise UserError(f"split.n_folds={n_folds} is more than the {n_classes} classes of {table.name}.")
+    rng = np.random.default_rng(seed)
+    unseen = np.sort(np.array_split(rng.permutation(n_classes), n_folds)[fold])
+    return hold_out(table, unseen, rng, name, {"fold": fold, "n_folds": n_folds, "seed": seed})
 
 
 def combination(
@@ -88,14 +122,28 @@ def from_file(table: ImageTable, *, path: str | None, name: str = "file", seed: 
     """Unseen classes by name, one per line, in a text file (blank lines and lines that start with ``#`` ignored)."""
     if path is None:
         raise UserError("split=file needs split.path=FILE: a text file with one unseen class name per line.")
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"split.path={path} cannot be read as text ({error}); give one class name per line.") from None
-    names = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
-    if len(set(names)) < len(names):
-        raise UserError(f"{path}: a class is named more than once; name each unseen class once.")
-    unseen = np.sort(table.class_ids(names, str(path)))
+    return _from_names(table, Path(path).expanduser(), name, seed)
+
+
+def listed(
+    table: ImageTable, *, file: str, name: str, n_unseen: Count, path: str | None = None, seed: Seed = 0
+) -> Split:
+    """As :func:`from_file`, for a list of known length: ``file`` in the dataset's folder, or ``path``."""
+    where = Path(path).expanduser() if path else Path(str(table.provenance.get("root", "."))) / file
+    if not where.is_file():
+        raise UserError(
+            f"split={name} needs the names of its {n_unseen} unseen classes, one per line, in {where}, which does not "
+            f"exist; no list is published with the data, so write it, or use split=random split.n_unseen={n_unseen}."
+        )
+    split = _from_names(table, where, name, seed)
+    if len(split.unseen) != n_unseen:
+        raise UserError(f"{where} names {len(split.unseen)} classes, but split={name} has {n_unseen} unseen ones.")
+    return split
+
+
+def _from_names(table: ImageTable, path: Path, name: str, seed: int) -> Split:
+    names = read_lines(path)
+    unseen = named_classes(table, names, str(path))
     if not 0 < len(unseen) < len(table.class_names):
         raise UserError(
             f"{path} names {len(unseen)} of {len(table.class_names)} classes; some must be seen, some unseen."
@@ -103,12 +151,49 @@ def from_file(table: ImageTable, *, path: str | None, name: str = "file", seed: 
     return hold_out(table, unseen, np.random.default_rng(seed), name, {"path": str(path), "seed": seed})
 
 
+def named_classes(table: ImageTable, names: list[str], where: str) -> Array:
+    """Ascending class numbers of ``names``; unknown names are refused with near misses, repeated ones too."""
+    if len(set(names)) < len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise UserError(f"{where}: the class {twice!r} is named more than once; name each unseen class once.")
+    return np.sort(table.class_ids(names, where))
+
+
+def validation_folds(data: ZeroShotData, k: int = 3, seed: int = 0) -> list[tuple[Array, Array]]:
+    """Divisions of the seen classes into classes to train on and classes to validate on.
+
+    The published ones (``trainclasses1.txt``, ``valclasses1.txt``, ...) where the data have them for just these seen
+    classes; else ``k`` near-equal folds over classes under ``seed``.
+
+    Returns
+    -------
+    list of (train_classes, val_classes)
+        Ascending positions in ``data.seen``, the numbers that ``data.y`` counts.
+
+    Raises
+    ------
+    UserError
+        If there are fewer seen classes than folds.
+    """
+    if data.validation:
+        return list(data.validation)
+    check_value(Annotated[int, at.Ge(2)], k, "k")
+    check_value(Seed, seed, "seed")
+    n = len(data.seen)
+    if k > n:
+        raise UserError(f"{data.name}: {k} validation folds need at least {k} seen classes, and there are {n}.")
+    parts = np.array_split(np.random.default_rng(seed).permutation(n), k)
+    return [(np.setdiff1d(np.arange(n), part), np.sort(part)) for part in parts]
+
+
 def hold_out(table: ImageTable, unseen: Array, rng: np.random.Generator, name: str, origin: Mapping[str, Any]) -> Split:
-    """Test images: all of an unseen class; of each seen class the last fifth of its images, permuted by ``rng``.
+    """Test images: all of unseen or unknown class; of each seen class the last fifth, permuted by ``rng``.
 
     The fifth is rounded down, so a class of fewer than five images trains with all of them. Classes are visited
     in ascending order; a class without images is left out.
     """
+    if not np.isin(np.delete(np.arange(len(table.class_names)), unseen), table.labels).any():
+        raise UserError(f"{table.name}, split {name}: no seen class has an image, so there is nothing to train on.")
     train, test = [], []
     for c in np.setdiff1d(np.arange(len(table.class_names)), unseen):
         rows = rng.permutation(np.flatnonzero(table.labels == c))
@@ -119,7 +204,7 @@ def hold_out(table: ImageTable, unseen: Array, rng: np.random.Generator, name: s
         name,
         np.sort(np.concatenate(train)),
         np.sort(np.concatenate(test)),
-        np.flatnonzero(np.isin(table.labels, unseen)),
+        np.flatnonzero(np.isin(table.labels, unseen) | (table.labels < 0)),
         unseen,
         origin,
     )

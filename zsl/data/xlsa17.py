@@ -12,19 +12,38 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.dataset import ImageTable, Split
-from zsl.data.files import need, read_mat, read_npz
+from zsl.data.files import need, read_lines, read_mat
+from zsl.data.folder import Folder
+from zsl.data.tables import (
+    class_list,
+    class_rows,
+    feature_file,
+    in_class_order,
+    missing_values,
+    named_table,
+    numbered_names,
+    read_features,
+    validation_lists,
+)
 from zsl.errors import UserError
-
-# Feature names of this project that the published archive stores under another.
-_STORED_AS = {"resnet101": "res101"}
 
 HOW_TO_GET = (
     "download xlsa17.zip from the page of 'Zero-shot learning: the good, the bad and the ugly' (Xian et al.) "
     "and put its folder there, or set ZSL_DATA (or dataset.root) to where it is"
 )
+# Keys of att_splits.mat that are no attribute table.
+_LOCS = ("trainval_loc", "test_seen_loc", "test_unseen_loc", "train_loc", "val_loc", "val_seen_loc", "val_unseen_loc")
 
 
-def load(root: str, *, feature: str = "resnet101", name: str = "xlsa17") -> ImageTable:
+def load(
+    root: str,
+    *,
+    feature: str = "resnet101",
+    name: str = "xlsa17",
+    semantics: str | None = None,
+    table: str = "att_splits.mat",
+    cache: str | None = None,
+) -> ImageTable:
     """Read a folder: features of every image, the class table, and the splits that are stored with it.
 
     Parameters
@@ -35,135 +54,211 @@ def load(root: str, *, feature: str = "resnet101", name: str = "xlsa17") -> Imag
         ``resnet101`` is ``res101.mat``; any other name is ``NAME.mat`` or ``NAME.npz``.
     name : str
         What to call the dataset in results.
+    semantics : str, optional
+        ``continuous`` (default: ``att``, unit length per class), ``original`` (``original_att``), ``binary``
+        (``binaryAtt_splits.mat``), or any name: a key of ``att_splits.mat``, or a file ``NAME.mat|npz|npy|csv|txt``
+        (``wordvec``, ``sentences``; with one row per image it is image-level, as ``image``).
+    table : str
+        Another class table and split of the same layout, such as ``att_splits_2018.mat``.
+    cache : str, optional
+        See :class:`zsl.data.folder.Folder`.
 
     Raises
     ------
     UserError
         For a file or key that is missing or unreadable, shapes that do not fit, labels or locations out of range.
     """
-    folder = Path(root).expanduser()
-    if not folder.is_dir():
-        raise UserError(f"dataset={name} is not here: the folder {folder} does not exist; {HOW_TO_GET}.")
-    path = _feature_file(folder, feature, name)
-    arrays = (read_npz if path.suffix == ".npz" else read_mat)(path, ["features", "labels"])
-    features, labels = _features(need(arrays, "features", path), need(arrays, "labels", path), path)
+    folder = Folder(unpacked(root), cache)
+    if not folder.root.is_dir():
+        raise UserError(f"dataset={name} is not here: the folder {folder.root} does not exist; {HOW_TO_GET}.")
+    path = feature_file(folder.root, feature, name, HOW_TO_GET)
+    found = read_features(folder, path)
 
-    table = folder / "att_splits.mat"
-    if not table.is_file():
-        raise UserError(f"dataset={name}: {table} is missing; {HOW_TO_GET}.")
-    stored = read_mat(table)
-    class_names, attributes = _class_table(stored, labels, table)
-    if labels.max() >= len(class_names):
-        bad = int(labels.argmax())
-        raise UserError(
-            f"{path}: image {bad + 1} has label {labels.max() + 1}, but {table} has {len(class_names)} classes."
+    main = folder / table
+    if not main.is_file():
+        raise UserError(f"dataset={name}: {main} is missing; {HOW_TO_GET}.")
+    stored = read_mat(folder.use(main))
+    class_names = names_of(stored, folder, main, int(found.labels.max()) + 1)
+    labels = in_class_order(found, class_names, path, main)
+    attributes, missing, image_rows = read_semantics(folder, stored, main, class_names, semantics, len(labels))
+
+    splits, notes = {"proposed": _split(stored, "proposed", labels, main)}, leaks(stored, main)
+    listed = class_list(folder, "testclasses.txt", class_names)
+    unseen = {class_names[c] for c in splits["proposed"].unseen}
+    if listed is not None and set(listed) != unseen:
+        odd = min(set(listed) ^ unseen)
+        notes.append(
+            f"{main.name}: test_unseen_loc holds images of other classes than testclasses.txt names (such as {odd!r}); "
+            f"labels in {path.name} and the split may belong to different datasets."
         )
-
-    splits = {"proposed": _split(stored, "proposed", labels, table)}
-    standard = [
-        folder / "att_splits_ss.mat",
-        folder.parent / "standard_split" / folder.name / "att_splits.mat",
-    ]
+    standard = standard_files(folder.root)
     for candidate in standard:
         if candidate.is_file():
-            other = read_mat(candidate)
-            if _class_table(other, labels, candidate)[0] != class_names:
-                raise UserError(f"{candidate} lists other classes, or in another order, than {table}; they must agree.")
+            other = read_mat(folder.use(candidate))
+            if names_of(other, folder, candidate, len(class_names)) != class_names:
+                raise UserError(f"{candidate} lists other classes, or in another order, than {main}; they must agree.")
             splits["standard"] = _split(other, "standard", labels, candidate)
+            notes += leaks(other, candidate)
             break
     return ImageTable(
         name=name,
         feature=feature,
-        features=features,
+        features=found.rows,
         labels=labels,
         class_names=class_names,
         attributes=attributes,
+        missing=missing,
+        image_attributes=image_rows,
+        attribute_names=predicate_names(folder, attributes.shape[1]),
+        image_names=found.image_names,
+        semantics=semantics or "continuous",
         splits=splits,
         n_unseen=len(splits["proposed"].unseen),
+        validation=validation_lists(folder, class_names),
+        notes=tuple(notes),
         provenance={
-            "root": str(folder),
+            "root": str(folder.root),
+            "layout": "xlsa17",
             "feature_file": path.name,
+            "network": found.network,
+            "files": folder.files,
             "missing_splits": {"standard": f"it would be read from {standard[0]} or {standard[1]}; "},
         },
     )
 
 
-def _feature_file(folder: Path, feature: str, name: str) -> Path:
-    stem = _STORED_AS.get(feature, feature)
-    for suffix in (".mat", ".npz"):
-        if (folder / f"{stem}{suffix}").is_file():
-            return folder / f"{stem}{suffix}"
-    there = sorted(
-        p.stem
-        for p in folder.iterdir()
-        if p.suffix in {".mat", ".npz"} and not p.name.startswith(("att_splits", "binaryAtt"))
+def unpacked(root: str | Path) -> Path:
+    """``root``, or where ``xlsa17.zip`` unpacks that dataset to, inside or beside it, if only that is there."""
+    base = Path(root).expanduser()
+    inner = Path("xlsa17") / "data" / base.name
+    return next((p for p in (base, base / inner, base.parent / inner) if (p / "att_splits.mat").is_file()), base)
+
+
+def standard_files(folder: Path) -> list[Path]:
+    """Where the standard split may lie: beside the proposed one, or as published."""
+    return [folder / "att_splits_ss.mat", folder.parent / "standard_split" / folder.name / "att_splits.mat"]
+
+
+def names_of(stored: dict[str, Array], folder: Folder, path: Path, n_labels: int) -> tuple[str, ...]:
+    """Class names from the file, from ``allclasses.txt``, or ``class_1`` to ``class_C`` where neither has them."""
+    if "allclasses_names" in stored:
+        return tuple(str(c).strip() for c in stored["allclasses_names"].ravel())
+    shape = need(stored, "att", path).shape
+    listed = folder / "allclasses.txt"
+    if listed.is_file():
+        names = tuple(read_lines(folder.use(listed)))
+        if len(names) in shape:
+            return names
+    # Without names the table's own sides decide; labels settle it where every class has images.
+    n_classes = n_labels if n_labels in shape else min((s for s in shape if s >= n_labels), default=n_labels)
+    return tuple(f"class_{c + 1}" for c in range(n_classes))
+
+
+def read_semantics(
+    folder: Folder,
+    stored: dict[str, Array],
+    path: Path,
+    class_names: tuple[str, ...],
+    source: str | None,
+    n_images: int,
+) -> tuple[Array, Array | None, Array | None]:
+    """Class rows (C, q), where they have no value, and image rows (n, q) if ``source`` is image-level."""
+    n_classes = len(class_names)
+    if source in (None, "continuous", "original"):
+        rows = class_rows(need(stored, "att" if source != "original" else "original_att", path), n_classes, path)
+        missing = missing_values(rows)
+        original = stored.get("original_att")
+        if original is not None and original.shape == stored["att"].shape:
+            # ``att`` is ``original_att`` with each class at unit length, where a -1 is not recognisable any more.
+            marked = missing_values(class_rows(original, n_classes, path, "original_att"))
+            missing = marked if missing is None else missing if marked is None else marked | missing
+        return rows, missing, None
+    if source == "binary" and (folder / "binaryAtt_splits.mat").is_file():
+        other = folder.use(folder / "binaryAtt_splits.mat")
+        return class_rows(need(read_mat(other), "att", other), n_classes, other), None, None
+    if source in stored and source not in _LOCS:
+        rows = class_rows(stored[source], n_classes, path, source)
+        return rows, missing_values(rows), None
+    found = named_table(folder, "image_attributes" if source == "image" else source, class_names, n_images)
+    if found is not None:
+        rows, image_level = found
+        if image_level:
+            return np.zeros((n_classes, rows.shape[1])), None, rows
+        return rows, missing_values(rows), None
+    raise UserError(
+        f"dataset.semantics={source}: neither a table of that name in {path} nor a file for it in {folder.root}; "
+        f"there is: {', '.join(available_semantics(folder, stored, n_classes))}."
     )
-    remedy = f"the folder has: {', '.join(there)} (choose with feature.name=NAME)" if there else HOW_TO_GET
-    raise UserError(f"dataset={name}, feature={feature}: {folder / stem}.mat (or .npz) is missing; {remedy}.")
 
 
-def _features(features: Array, labels: Array, path: Path) -> tuple[Array, Array]:
-    """Images as rows whatever the orientation, labels 0-based."""
-    labels = labels.ravel()
-    if not np.issubdtype(labels.dtype, np.number) or np.any(labels != np.floor(labels)):
-        raise UserError(
-            f"{path}: labels hold {labels.dtype} values that are not whole numbers; class numbers are needed."
-        )
-    labels = labels.astype(np.int64)
-    if features.ndim != 2 or len(labels) not in features.shape:
-        raise UserError(
-            f"{path}: features have shape {features.shape} and there are {len(labels)} labels; "
-            "one side must be as long as the labels."
-        )
-    # Published .mat files are features x images, .npz files images x features: this decides a square matrix only.
-    as_published = features.shape[0] if path.suffix == ".npz" else features.shape[1]
-    images_first = as_published == len(labels) if path.suffix == ".npz" else as_published != len(labels)
-    rows = features if images_first else features.T
-    if labels.min() not in (0, 1):
-        raise UserError(f"{path}: the smallest label is {labels.min()}; labels count classes from 1 (or 0).")
-    if not np.isfinite(rows).all():
-        image, column = np.argwhere(~np.isfinite(rows))[0]
-        raise UserError(
-            f"{path}: feature {column + 1} of image {image + 1} is {rows[image, column]}; repair or drop the image."
-        )
-    dtype = np.float64 if rows.dtype == np.float64 else np.float32
-    return np.ascontiguousarray(rows, dtype=dtype), labels - labels.min()
+def available_semantics(folder: Folder, stored: dict[str, Array], n_classes: int) -> list[str]:
+    """What ``dataset.semantics`` may name in this folder."""
+    found = ["continuous"]
+    if "original_att" in stored:
+        found.append("original")
+    if (folder / "binaryAtt_splits.mat").is_file():
+        found.append("binary")
+    if any(folder.root.glob("image_attributes.*")):
+        found.append("image")
+    extra = [k for k, v in stored.items() if k not in {"att", "original_att", *_LOCS} and v.ndim == 2]
+    found += sorted(k for k in extra if n_classes in stored[k].shape and np.issubdtype(stored[k].dtype, np.number))
+    return found + sorted({p.stem for p in folder.root.glob("wordvec*.*")})
 
 
-def _class_table(stored: dict[str, Array], labels: Array, path: Path) -> tuple[tuple[str, ...], Array]:
-    """Class names and one attribute row per class, whichever way the table lies."""
-    att = need(stored, "att", path)
-    names = tuple(str(c).strip() for c in stored["allclasses_names"].ravel()) if "allclasses_names" in stored else None
-    n_classes = len(names) if names else int(labels.max()) + 1
-    if att.ndim != 2 or n_classes not in att.shape:
+def predicate_names(folder: Folder, q: int) -> tuple[str, ...]:
+    """Attribute names from ``predicates.txt`` or ``attributes.txt`` where one fits the table."""
+    for file in ("predicates.txt", "attributes.txt"):
+        if (folder / file).is_file():
+            names = numbered_names(folder / file)
+            if len(names) == q:
+                folder.use(folder / file)
+                return names
+    return ()
+
+
+def locations(stored: dict[str, Array], key: str, n_images: int | None, path: Path) -> Array:
+    """Rows (0-based, int64) that ``key`` points to."""
+    # Stored as uint16 or double; int64 first, since arithmetic on uint16 overflows.
+    raw = need(stored, key, path).ravel()
+    if not np.issubdtype(raw.dtype, np.number) or np.any(raw != np.floor(raw)):
+        raise UserError(f"{path}: {key} holds {raw.dtype} values that are not whole numbers; it lists images from 1.")
+    loc = raw.astype(np.int64)
+    if loc.size and (loc.min() < 1 or (n_images is not None and loc.max() > n_images)):
+        bad = loc.min() if loc.min() < 1 else loc.max()
         raise UserError(
-            f"{path}: att has shape {att.shape}, but there are {n_classes} classes; one side must be the classes."
+            f"{path}: {key} points to image {bad}, but there are {n_images} images (counted from 1); "
+            "features and splits belong to different datasets."
         )
-    attributes = np.ascontiguousarray(att.T if att.shape[1] == n_classes else att, dtype=np.float64)
-    if not np.isfinite(attributes).all():
-        c, a = np.argwhere(~np.isfinite(attributes))[0]
-        raise UserError(f"{path}: attribute {a + 1} of class {c + 1} is {attributes[c, a]}; impute or remove it.")
-    return names or tuple(f"class_{c + 1}" for c in range(n_classes)), attributes
+    if len(np.unique(loc)) < len(loc):
+        raise UserError(f"{path}: {key} lists {len(loc) - len(np.unique(loc))} images twice; each may occur once.")
+    return loc - 1
+
+
+def leaks(stored: dict[str, Array], path: Path) -> list[str]:
+    """A sentence for every way in which training on this file's ``train_loc`` or ``val_loc`` would see test images."""
+    notes = []
+    inner = [k for k in ("train_loc", "val_loc") if k in stored]
+    train = np.unique(np.concatenate([locations(stored, k, None, path) for k in inner])) if inner else np.empty(0, int)
+    for key, setting in (("test_seen_loc", "the generalised setting"), ("test_unseen_loc", "zero-shot accuracy")):
+        if key not in stored or not inner:
+            continue
+        test = locations(stored, key, None, path)
+        common = np.intersect1d(train, test).size
+        if common:
+            notes.append(
+                f"{path.name}: leak: {' and '.join(inner)} hold {common} of the {len(test)} images of {key}, so "
+                f"training on them spoils {setting}; zsl trains on trainval_loc only, which does not."
+            )
+    return notes
 
 
 def _split(stored: dict[str, Array], name: str, labels: Array, path: Path) -> Split:
-    def rows(key: str, *, required: bool = True) -> Array:
-        if key not in stored and not required:
-            return np.empty(0, np.int64)
-        # Stored as uint16 or double; int64 first, since arithmetic on uint16 overflows.
-        loc = need(stored, key, path).ravel().astype(np.int64)
-        if loc.size and (loc.min() < 1 or loc.max() > len(labels)):
-            raise UserError(
-                f"{path}: {key} points to image {loc.max() if loc.max() > len(labels) else loc.min()}, but there are "
-                f"{len(labels)} images (counted from 1); features and splits belong to different datasets."
-            )
-        return loc - 1
-
-    test_unseen = rows("test_unseen_loc")
+    n = len(labels)
+    test_unseen = locations(stored, "test_unseen_loc", n, path)
     return Split(
         name=name,
-        trainval=rows("trainval_loc"),
-        test_seen=rows("test_seen_loc", required=False),
+        trainval=locations(stored, "trainval_loc", n, path),
+        test_seen=locations(stored, "test_seen_loc", n, path) if "test_seen_loc" in stored else np.empty(0, np.int64),
         test_unseen=test_unseen,
         unseen=np.unique(labels[test_unseen]),
         origin={"file": path.name},

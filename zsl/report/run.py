@@ -6,17 +6,20 @@ import csv
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zsl.checks import Array
+
 if TYPE_CHECKING:
     from zsl.experiment import Result
 
 RESULTS, CONFIG, PER_CLASS, DICTIONARIES = "results.json", "config.yaml", "per_class.csv", "dictionaries.npz"
+PREDICTIONS = "predictions.csv"
 
 
 def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
@@ -40,6 +43,20 @@ def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
         (folder / (DICTIONARIES + ".part")).replace(folder / DICTIONARIES)
     # Last, because its presence says that the run is complete.
     _replace(folder / RESULTS, json.dumps(_json(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_predictions(
+    files: Sequence[str], classes: Sequence[str], scores: Array, y: Array, folder: Path, *, best: int = 3
+) -> None:
+    """``predictions.csv``: of each test image the file, the best classes in order, and the true one if known."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :best]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / (PREDICTIONS + ".part")).open("w", newline="", encoding="utf-8") as f:
+        rows = csv.writer(f)
+        rows.writerow(["file", *(["predicted", "second", "third"][: order.shape[1]]), "true"])
+        for i, file in enumerate(files):
+            rows.writerow([file, *(classes[m] for m in order[i]), classes[y[i]] if y[i] >= 0 else ""])
+    (folder / (PREDICTIONS + ".part")).replace(folder / PREDICTIONS)
 
 
 def show(result: Result, folder: Path, link: str | None) -> None:

