@@ -43,6 +43,7 @@ smoke: $(STAMP)  ## the pipeline with every solver on simulated data (under a mi
 
 digits: $(STAMP)  ## attribute-agnostic accuracy over all 120 choices of three unseen digits
 	$(PY) -m zsl.main experiment=digits_splits $(ARGS)
+	$(PY) -m zsl.report.compare multirun/digits_splits
 
 compare: $(STAMP)  ## every method on ten splits of real images under one protocol, and their table (an hour)
 	$(PY) -m zsl.main experiment=compare $(ARGS)
