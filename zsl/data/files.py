@@ -155,7 +155,7 @@ def _foreign(start: bytes) -> str:
     return ""
 
 
-def _plain(value: Array) -> Array:
+def _plain(value: Any) -> Array:
     """A cell array of strings as an array of str, a sparse matrix as a full one; anything else as it is."""
     import scipy.sparse
 
