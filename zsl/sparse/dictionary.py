@@ -17,6 +17,8 @@ from zsl.checks import Array
 
 # Atoms whose products are formed together: large enough for matrix products, small enough to stay in cache.
 _BLOCK = 64
+# Atoms compared with all others at once.
+_MANY = 1024
 
 
 def ridge_atoms(AtA: Array, AtX: Array, beta: float) -> Array:
@@ -52,6 +54,23 @@ def unit_ball_atoms(AtA: Array, AtX: Array, D: Array, beta: float = 0.0, *, n_pa
 def quadratic(AtA: Array, AtX: Array, D: Array, beta: float = 0.0) -> float:
     """The objective above at ``D``."""
     return float(np.vdot(D, AtA @ D) - 2 * np.vdot(D, AtX) + beta * np.vdot(D, D))
+
+
+def duplicate_atoms(D: Array, limit: float = 1 - 1e-6) -> Array:
+    """Indices of the atoms whose ``|cos|`` with an atom at least as long exceeds ``limit``; zero atoms are none."""
+    order = np.argsort(-np.linalg.norm(D, axis=1), kind="stable")
+    U = unit_atoms(D)[order]
+    found = []
+    for start in range(0, len(U), _MANY):
+        rows = U[start : start + _MANY]
+        # A coarse look in the precision of D, then the candidates in double precision.
+        i, j = np.nonzero(np.abs(rows @ U[: start + len(rows)].T) > limit - 1e-5)
+        i, j = i[j < i + start], j[j < i + start]
+        for a, b in zip(i + start, j):
+            u, v = D[order[a]].astype(np.float64), D[order[b]].astype(np.float64)
+            if abs(u @ v) > limit * np.linalg.norm(u) * np.linalg.norm(v):
+                found.append(order[a])
+    return np.unique(np.array(found, np.int64))
 
 
 def unit_atoms(D: Array) -> Array:
