@@ -237,7 +237,7 @@ from zsl.models.coupled import CoupledDictionaries
 rng = np.random.default_rng(0)
 X, y = np.maximum(rng.standard_normal((600, 30)), 0).astype(np.float32), np.arange(600) % 6
 C = rng.standard_normal((8, 5)).astype(np.float32)
-m = CoupledDictionaries(n_atoms=50, n_iter=400, batch_size=eval(sys.argv[3]), checkpoint=sys.argv[1] or None,
+m = CoupledDictionaries(n_atoms=50, n_iter=40, batch_size=eval(sys.argv[3]), checkpoint=sys.argv[1] or None,
                         checkpoint_minutes=1e-6)
 m.fit(X, y, C[y], C[6:])
 np.savez(sys.argv[2], Dx=m.Dx_, Dz=m.Dz_, curve=m.objective_x_)

@@ -124,6 +124,7 @@ def learn(
     batch_size: int | None = None,
     forgetting: float = 1.0,
     checkpoint: Checkpoint | None = None,
+    last_pass: bool = True,
 ) -> State:
     """Alternate codes and dictionary ``n_iter`` times from ``D`` (r, p); ``encode(X, D, init)`` at penalty ``lam``.
 
@@ -131,7 +132,7 @@ def learn(
     -------
     State
         With ``n_iter + 1`` objectives and mean gaps. Online, the first ``n_iter`` are means over the batches
-        of one pass, each under the dictionary of its time; the last is exact.
+        of one pass, each under the dictionary of its time; the last is exact, and absent without ``last_pass``.
     """
     r = len(D)
     state = State(D, np.zeros((r, r)), np.zeros_like(D), np.zeros((0, r), D.dtype) if B is None else B,
@@ -139,7 +140,7 @@ def learn(
     if checkpoint and (saved := checkpoint.load()) is not None:
         state.restore(saved)
         log.info("going on from %s: iteration %d of %d", checkpoint.path, state.iteration, n_iter)
-    learner = _Learner(task, encode, lam, n_iter, batch_size, forgetting, state)
+    learner = _Learner(task, encode, lam, n_iter, batch_size, forgetting, state, last_pass)
     with Bar("learning a dictionary", learner.n_steps, learner.n_done) as bar:
         while not learner.finished:
             learner.step()
@@ -168,9 +169,10 @@ class _Learner:
         batch_size: int | None,
         forgetting: float,
         state: State,
+        last_pass: bool = True,
     ) -> None:
         self.task, self.encode, self.lam, self.n_iter, self.state = task, encode, lam, n_iter, state
-        self.batch_size, self.forgetting = batch_size, forgetting
+        self.batch_size, self.forgetting, self.last_pass = batch_size, forgetting, last_pass
         n, D = task.n_rows, state.D
         self.size = min(n, batch_size or self.piece_rows(D))
         self.n_pieces = -(-n // self.size)
@@ -189,11 +191,11 @@ class _Learner:
 
     @property
     def finished(self) -> bool:
-        return self.state.iteration > self.n_iter
+        return self.state.iteration >= self.n_iter + self.last_pass
 
     @property
     def n_steps(self) -> int:
-        return self.n_iter * self._pieces_of(0) + self.n_pieces
+        return self.n_iter * self._pieces_of(0) + self.n_pieces * self.last_pass
 
     @property
     def n_done(self) -> int:
