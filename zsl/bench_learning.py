@@ -90,6 +90,8 @@ def race(X: Array, D: Array, lam: float, rounds: int, passes: int = 2, batch_siz
                 clock = time.perf_counter()
                 learned = ours(X, D, lam, n_iter, size)
                 seconds = time.perf_counter() - clock
+                if choices and seconds > min(c[0] for c in choices):
+                    break
                 if value(X, learned, lam) <= target:
                     choices.append((seconds, n_iter, size))
                     break
