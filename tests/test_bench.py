@@ -5,10 +5,11 @@ import json
 import numpy as np
 from numpy.testing import assert_allclose
 
+from zsl import bench_learning
 from zsl.bench import Problem, ours, print_table, race, real, save_plot, sklearn_encode, synthetic
 
 
-def missing(problem):
+def missing(*_):
     raise ImportError("no", name="spams")
 
 
@@ -38,3 +39,14 @@ def test_race(tmp_path, capsys):
 def test_real_features_are_found_or_missed_quietly(tmp_path, monkeypatch):
     monkeypatch.setenv("ZSL_SHARED", str(tmp_path))
     assert real(5, 5) is None
+
+
+def test_learning_to_the_same_objective(monkeypatch, capsys):
+    monkeypatch.setattr(bench_learning, "spams_train", missing)
+    X, D = synthetic(60, 20, 15)
+    (row,) = bench_learning.race(X, D, 0.2, rounds=1, passes=1, batch_size=30)
+    assert row["objective"] < row["start"]
+    assert row["ratio"] > 0
+    out = capsys.readouterr().out
+    assert "SPAMS trainDL float64: needs spams" in out
+    assert "scikit-learn" in out

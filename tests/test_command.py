@@ -142,7 +142,11 @@ def test_interruption_is_one_line(tmp_path):
 
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "zsl.main", "model.n_iter=100000", "tracking=none"]
-    run = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(
+        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell that starts the tests in the background has them ignore the signal, and their children with them.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     # Hydra's folder appears when the job starts; it then fits until it is stopped.
     while run.poll() is None and not list(tmp_path.glob("multirun/2*/*/.hydra/overrides.yaml")):
         time.sleep(0.1)

@@ -70,7 +70,8 @@ def test_semantic_atoms_with_unseen_classes(problem, weight):
     n, w = len(X), {"eq2": 1 / len(Z_unseen), "eq4": 1 / len(X)}[weight]
     m = CoupledDictionaries(n_atoms=10, n_iter=3, atoms="ridge", unseen_weight=weight).fit(X, y, Z, Z_unseen)
     Dz, m.n_iter = m.Dz_, 2
-    m._learn_semantic(Z, Z_unseen)
+    A = m.A_
+    m._learn_semantic(n, A.T @ A / n, A.T @ Z / n, float((Z**2).sum()) / n, Z_unseen)
     assert m.B_.any()
     left = m.A_.T @ m.A_ / n + w * m.B_.T @ m.B_ + m.beta * np.eye(10)
     assert_allclose(left @ Dz, m.A_.T @ Z / n + w * m.B_.T @ Z_unseen, atol=1e-12)
@@ -181,7 +182,7 @@ def test_initial_atoms_have_unit_length(rng, how):
         ({"lam": 0.0}, "lam=0.0 is not accepted: it should be greater than 0 or null"),
         ({"n_atoms": 2.5}, "n_atoms=2.5 is not accepted: it should be a valid integer"),
         ({"n_iter": 0}, "n_iter=0 is not accepted"),
-        ({"coupling": "loose"}, "coupling='loose' is not accepted: it should be 'sequential'"),
+        ({"coupling": "loose"}, "coupling='loose' is not accepted: it should be 'sequential' or 'joint'"),
         ({"beta": float("nan")}, "beta=nan is not accepted"),
         ({"seed": -1}, "seed=-1 is not accepted"),
     ],

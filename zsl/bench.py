@@ -1,8 +1,7 @@
 """Speed against SPAMS and scikit-learn, as ratios in one process: ``python -m zsl.bench``.
 
 Every contender solves the same problem in turn, round after round, so that a busy machine slows all of
-them; the
-median of the rounds counts, and the duality gap that each reached is printed beside it. Competitors run as
+them; the median of the rounds counts, and the duality gap that each reached is printed beside it. Competitors run as
 shipped, on arrays already in the layout they want, which is not timed; ours is timed from X and D to codes.
 """
 
@@ -281,8 +280,8 @@ def save_plot(results: list[Result], path: Path) -> None:
 
 def environment() -> dict[str, Any]:
     """What a ratio depends on besides the code."""
-    import numba
-    import sklearn
+    from importlib.metadata import version
+
     from threadpoolctl import threadpool_info
 
     libraries = [{k: i.get(k) for k in ("internal_api", "version", "architecture", "num_threads")}
@@ -292,38 +291,63 @@ def environment() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "numba": numba.__version__,
-        "sklearn": sklearn.__version__,
+        "numba": version("numba"),
+        "sklearn": version("scikit-learn"),
         "libraries": libraries,
         "tol": TOL,
     }
 
 
+PARTS = ("encode", "growth", "learn", "awa2", "vgg19", "rows")
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m zsl.bench", description=__doc__)
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=["encode", "growth", "learn"],
+        help="parts to run: encode and growth (in n and r); learn a dictionary; memory and time of a fit in the "
+        "shape of awa2 or vgg19; growth with rows read from a file (default: the first three)",
+    )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds per problem (default 5)")
-    parser.add_argument("-n", type=int, default=2000, help="rows (default 2000)")
+    parser.add_argument("-n", type=int, default=2000, help="rows to encode or to learn from (default 2000)")
     parser.add_argument("-r", type=int, default=1200, help="atoms (default 1200)")
     parser.add_argument("-p", type=int, default=1024, help="synthetic dimensions (default 1024)")
+    parser.add_argument("--iterations", type=int, default=1, help="alternations of the awa2 and vgg19 fits (default 1)")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10**4, 10**5, 10**6], help="row counts of `rows`")
     parser.add_argument("--no-growth", action="store_true", help="leave out the growth in n and r")
     parser.add_argument("--out", type=Path, default=Path("multirun/bench"), help="folder for JSON and plot")
     arguments = parser.parse_args(argv)
-    results: list[Result] = []
-    for problem, contenders in [
-        *encode_problems(arguments.n, arguments.r, arguments.p),
-        one_image(max(arguments.r, 256), arguments.p),
-    ]:
-        results += race(problem, contenders, arguments.rounds)
-    print_table(results)
-    record: dict[str, Any] = {"environment": environment(), "encode": [asdict(r) for r in results]}
-    if not arguments.no_growth:
+    parts = [part for part in arguments.only if not (part == "growth" and arguments.no_growth)]
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    record: dict[str, Any] = {"environment": environment()}
+    if "encode" in parts:
+        results: list[Result] = []
+        for problem, contenders in [
+            *encode_problems(arguments.n, arguments.r, arguments.p),
+            one_image(max(arguments.r, 256), arguments.p),
+        ]:
+            results += race(problem, contenders, arguments.rounds)
+        print_table(results)
+        record["encode"] = [asdict(r) for r in results]
+        save_plot(results, arguments.out / "bench.svg")
+    if "growth" in parts:
         record["growth"] = growth(arguments.rounds)
         for axis, fit in record["growth"].items():
             print(f"time grows as {axis}^{fit['exponent']:.2f} over {axis} = {fit['sizes']}")
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "bench.json").write_text(json.dumps(record, indent=1))
-    save_plot(results, arguments.out / "bench.svg")
-    print(f"written: {arguments.out / 'bench.json'}, {arguments.out / 'bench.svg'}")
+    if {"learn", "awa2", "vgg19", "rows"} & set(parts):
+        from zsl import bench_learning
+
+        if "learn" in parts:
+            X, D = real(arguments.n, arguments.r) or synthetic(arguments.n, arguments.p, arguments.r)
+            record["learn"] = bench_learning.race(X, D, penalty_for(X, D, 20), arguments.rounds)
+        for shape in ("awa2", "vgg19"):
+            if shape in parts:
+                record[shape] = bench_learning.in_a_process(shape, arguments.iterations)
+        if "rows" in parts:
+            record["rows"] = bench_learning.growth(arguments.sizes)
+    path = arguments.out / ("bench.json" if len(arguments.only) > 1 else f"{arguments.only[0]}.json")
+    path.write_text(json.dumps(record, indent=1))
+    print(f"written: {path}")
 
 
 if __name__ == "__main__":

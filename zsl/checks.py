@@ -27,6 +27,10 @@ Count = Annotated[int, at.Ge(1)]
 Seed = Annotated[int, at.Ge(0)]
 
 
+# Rows checked at once, so that a check needs no memory in proportion to the data.
+_BLOCK = 4096
+
+
 @lru_cache(maxsize=512)
 def _hints(target: Any) -> dict[str, Any]:
     is_plain_class = isinstance(target, type) and not dataclasses.is_dataclass(target)
@@ -109,7 +113,34 @@ def as_matrix(X: Any, name: str, *, n_columns: int | None = None, n_rows: int | 
         raise UserError(f"{name} has {X.shape[1]} columns where {n_columns} are needed{hint}.")
     if n_rows is not None and X.shape[0] != n_rows:
         raise UserError(f"{name} has {X.shape[0]} rows where {n_rows} are needed.")
+    for start in range(0, len(X), _BLOCK):
+        _need_finite(X[start : start + _BLOCK], name, start)
+    return X
+
+
+class Rows:
+    """A matrix that is read piece by piece: anything with a shape that gives rows for a slice (memory maps, HDF5).
+
+    Pieces come as finite float arrays: float32 is kept, anything else becomes float64.
+    """
+
+    def __init__(self, source: Any, name: str) -> None:
+        shape = tuple(getattr(source, "shape", ()))
+        if len(shape) != 2 or 0 in shape:
+            raise UserError(f"{name} has shape {shape}; a matrix with one sample per row is needed.")
+        self.source, self.name, self.shape = source, name, shape
+        self.dtype = np.dtype(np.float32 if source.dtype == np.float32 else np.float64)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, which: Any) -> Array:
+        X = np.ascontiguousarray(self.source[which], dtype=self.dtype)
+        _need_finite(X, self.name, which.start or 0 if isinstance(which, slice) else 0)
+        return X
+
+
+def _need_finite(X: Array, name: str, first: int) -> None:
     if not np.isfinite(X).all():
         row, column = np.argwhere(~np.isfinite(X))[0]
-        raise UserError(f"{name} holds {X[row, column]} in row {row}, column {column}; remove or impute it.")
-    return X
+        raise UserError(f"{name} holds {X[row, column]} in row {first + row}, column {column}; remove or impute it.")

@@ -123,7 +123,7 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
         per_class=per_class(stages, data),
         curves={
             name: list(values)
-            for name in ("objective_x", "objective_z")
+            for name in ("objective", "objective_x", "objective_z")
             if (values := getattr(model, name + "_", None))
         },
         versions=versions(),
@@ -270,10 +270,12 @@ def summarise(stages: list[Stage], y: Array) -> dict[str, float]:
 
 def certificates(model: Model, stages: list[Stage]) -> dict[str, float]:
     """What proves the fit: the largest gap of any code, seen or test, and the final objective, for models with codes"""
-    if not getattr(model, "objective_x_", None):
+    # Of both dictionaries where they are learned together, else of the visual one.
+    curve = getattr(model, "objective_", None) or getattr(model, "objective_x_", None)
+    if not curve:
         return {}
     gap = max([float(model.lasso_gap_max_), *(stage.gap for stage in stages)])  # type: ignore[attr-defined]
-    return {"lasso_gap_max": gap, "objective": float(model.objective_x_[-1])}  # type: ignore[attr-defined]
+    return {"lasso_gap_max": gap, "objective": float(curve[-1])}
 
 
 def per_class(stages: list[Stage], data: ZeroShotData) -> list[dict[str, Any]]:

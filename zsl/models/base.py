@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
 
-from zsl.checks import Array, as_matrix, check_fields
+from zsl.checks import Array, Rows, as_matrix, check_fields
 from zsl.errors import UserError
 from zsl.inference.labels import cosine, nearest
 
@@ -28,15 +28,19 @@ class Model(Protocol):
         ...
 
 
-def check_training(X: Array, y: Array, Z: Array, Z_unseen: Array) -> tuple[Array, Array, Array, Array]:
+def check_training(
+    X: Array, y: Array, Z: Array, Z_unseen: Array, *, in_pieces: bool = False
+) -> tuple[Array, Array, Array, Array]:
     """The arguments of ``fit`` as float matrices and integer labels that fit together.
+
+    ``in_pieces``: X may be anything that :class:`zsl.checks.Rows` reads, and is left where it is.
 
     Raises
     ------
     UserError
         On NaN, shapes that disagree, labels that are not 0..C_seen-1 or classes without images.
     """
-    X = as_matrix(X, "X")
+    X = cast(Array, Rows(X, "X")) if in_pieces and hasattr(X, "shape") else as_matrix(X, "X")
     Z = as_matrix(Z, "Z", n_rows=len(X)).astype(X.dtype, copy=False)
     Z_unseen = as_matrix(Z_unseen, "Z_unseen", n_columns=Z.shape[1]).astype(X.dtype, copy=False)
     y = np.asarray(y)
@@ -44,7 +48,7 @@ def check_training(X: Array, y: Array, Z: Array, Z_unseen: Array) -> tuple[Array
         raise UserError(
             f"y has shape {y.shape} and type {y.dtype}; one integer for each of the {len(X)} rows of X is needed."
         )
-    if y.min() != 0 or len(np.unique(y)) != y.max() + 1:
+    if y.min() != 0 or not np.bincount(y).all():
         raise UserError("y must number the seen classes 0..C-1, each with at least one image.")
     return X, y, Z, Z_unseen
 

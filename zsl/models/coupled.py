@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import logging
+import dataclasses
 import math
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import scipy.sparse as sp
 
-from zsl.checks import Array, Count, Positive, Seed, as_matrix, check_fields
+from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, check_fields
 from zsl.errors import UserError
 from zsl.inference.labels import nearest
 from zsl.models.base import check_training, need_fitted
+from zsl.models.coupling import Attributes, Joint, Visual, semantic_atoms
 from zsl.sparse import Codes, Encoder, lambda_max, objective, sparse_encode
-from zsl.sparse.dictionary import ridge_atoms, unit_atoms, unit_ball_atoms
-
-log = logging.getLogger(__name__)
+from zsl.sparse.checkpoint import Checkpoint, fingerprint
+from zsl.sparse.dictionary import unit_atoms
+from zsl.sparse.learning import State, learn
 
 # Above this, learning a dictionary is no longer a matter of minutes on two cores; n_atoms=... goes beyond.
 MAX_ATOMS = 2560
+# Rows looked at together where nothing else decides.
+_BLOCK = 4096
 
 
 @dataclass
@@ -51,8 +57,9 @@ class CoupledDictionaries:
         Ridge penalty: on ``Dz`` always, on ``Dx`` with ``atoms="ridge"``.
     n_iter : int
         Alternations for each dictionary.
-    coupling : "sequential"
-        Algorithm 1.
+    coupling : "sequential" or "joint"
+        Algorithm 1; or Eq. (2) minimised over A, B, Dx and Dz in turn, the codes A estimated from images and
+        attributes at once (:class:`zsl.models.coupling.Joint`). Test images are coded by Eq. (5) either way.
     atoms : "unit_ball" or "ridge"
         Atoms of both dictionaries confined to the unit ball (Eqs. 1-2), or only penalised by beta (Eqs. 3-4).
     unseen_weight : "eq2", "eq4" or "none"
@@ -64,25 +71,40 @@ class CoupledDictionaries:
         ``solver(X, D, lam, init=...) -> Codes``; default :func:`zsl.sparse.sparse_encode`.
     seed : int
         Everything random follows it.
+    batch_size : int, optional
+        Images per update in online learning (:mod:`zsl.sparse.learning`), for data that memory does not hold:
+        ``n_iter`` passes over the images in random order, then one that codes them all. ``None``: batch learning,
+        one update of the dictionary per pass.
+    forgetting : float >= 0
+        Online: batch s of t has a weight of about ``(s / t)^forgetting`` in the statistics; 0 forgets nothing.
+    checkpoint : path, optional
+        Where to keep, every ``checkpoint_minutes``, all that is needed to go on after a kill: the same ``fit`` then
+        ends at the same dictionaries, to the bit. Removed when ``fit`` is done.
 
     Attributes
     ----------
     Dx_, Dz_ : (r, p), (r, q)
         The dictionaries.
-    A_, B_ : (n, r), (M, r)
-        Codes of the seen images and (empty with ``unseen_weight="none"``) of the unseen classes' attributes.
+    codes_ : (n, r) scipy.sparse.csr_array
+        Codes of the seen images; None with ``batch_size``. ``A_`` is a dense copy.
+    B_ : (M, r)
+        Codes of the unseen classes' attributes, empty with ``unseen_weight="none"``.
     lam_ : float
         The lambda used.
     objective_x_, objective_z_ : list of float
         The objectives after the codes of each alternation (``n_iter + 1`` values). With ``atoms="ridge"`` F_x has its
-        own penalty ``beta / p |Dx|^2`` added. They never rise by more than the certified gaps, see ``gap_x_``.
+        own penalty ``beta / p |Dx|^2`` added. They never rise by more than the certified gaps, see ``gap_x_``. With
+        ``batch_size`` all values of F_x but the last are means over a pass with a changing dictionary.
+    objective_, gap_ : list of float
+        With ``coupling="joint"``, instead of the four: the same of Eq. (2).
     gap_x_, gap_z_ : list of float
         Certified suboptimality of the codes behind each value: the mean of the solver's gaps.
     lasso_gap_max_ : float
         Largest gap of any row of the final ``A_`` and ``B_``.
     redrawn_ : list of int
-        Atoms replaced before each alternation because no image used them; F_x may then step up with
-        ``atoms="ridge"``, and only there.
+        Atoms replaced before each alternation because no image used them or because they repeated another
+        (``|cos| > 1 - 1e-6``); the objective may step up there, where only unused atoms of the unit ball were
+        replaced it does not.
     """
 
     n_atoms: Count | None = None
@@ -90,16 +112,20 @@ class CoupledDictionaries:
     lam_relative: Positive = 0.1
     beta: Positive = 1e-3
     n_iter: Count = 10
-    coupling: Literal["sequential"] = "sequential"
+    coupling: Literal["sequential", "joint"] = "sequential"
     atoms: Literal["unit_ball", "ridge"] = "unit_ball"
     unseen_weight: Literal["eq2", "eq4", "none"] = "eq2"
     init: Literal["samples", "random"] = "samples"
     solver: Encoder | None = None
     seed: Seed = 0
+    batch_size: Count | None = None
+    forgetting: NonNegative = 1.0
+    checkpoint: str | None = None
+    checkpoint_minutes: Positive = 5.0
 
     Dx_: Array = field(init=False, repr=False)
     Dz_: Array = field(init=False, repr=False)
-    A_: Array = field(init=False, repr=False)
+    codes_: sp.csr_array | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -110,26 +136,47 @@ class CoupledDictionaries:
         return () if self.unseen_weight == "none" else ("attributes of unseen classes in training",)
 
     def fit(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> CoupledDictionaries:
-        """Learn both dictionaries; shapes as in :class:`zsl.models.base.Model`. ``y`` is checked, not used.
+        """Learn both dictionaries; shapes as in :class:`zsl.models.base.Model`. ``y`` tells which rows of Z repeat.
+
+        With ``batch_size``, X may be anything that gives rows for a slice: a memory map, an HDF5 dataset.
 
         Raises
         ------
         UserError
-            On arguments that do not fit together, see :func:`zsl.models.base.check_training`.
+            On arguments that do not fit together, see :func:`zsl.models.base.check_training`; on a checkpoint of
+            other data or settings.
         """
-        X, _, Z, Z_unseen = check_training(X, y, Z, Z_unseen)
+        X, y, Z, Z_unseen = check_training(X, y, Z, Z_unseen, in_pieces=self.batch_size is not None)
         rng = np.random.default_rng(self.seed)
         r = self.n_atoms or default_n_atoms(len(X), X.shape[1], Z.shape[1])
         Dx = initial_atoms(X, r, self.init, rng)
-        self.lam_ = self.lam if self.lam is not None else self.lam_relative * float(lambda_max(X, Dx).mean())
+        self.lam_ = self.lam if self.lam is not None else self.lam_relative * _mean_lambda_max(X, Dx)
         if self.lam_ <= 0:
             raise UserError(
                 "every training image is zero after pre-processing, so lam_relative gives lambda = 0; set lam."
             )
         self.Z_unseen_ = Z_unseen
-        self._learn_visual(X, Dx, rng)
-        self._learn_semantic(Z, Z_unseen)
+        attributes = Attributes(Z, y)
+        checkpoint = self._checkpoint(X, Z, Z_unseen)
+        if self.coupling == "joint":
+            self._learn_jointly(X, attributes, Z_unseen, Dx, rng, checkpoint)
+        else:
+            state = self._learn(Visual(X, attributes, self._ridge), Dx, rng, checkpoint)
+            self.Dx_, self.objective_x_, self.gap_x_ = state.D, state.objectives, state.gaps
+            self._learn_semantic(
+                len(X), state.AtA, attributes.mean_products(state.products), attributes.mean_square, Z_unseen
+            )
+        if checkpoint:
+            checkpoint.remove()
         return self
+
+    @property
+    def A_(self) -> Array:
+        """(n, r) dense copy of ``codes_``."""
+        codes = getattr(self, "codes_", None)
+        if codes is None:
+            raise AttributeError("A_: the codes of the training images are not kept with batch_size; use codes(X)")
+        return codes.toarray()
 
     def codes(self, X: Array) -> Codes:
         """Sparse codes of images X (L, p) under the visual dictionary, Eq. (5) (``eq:attrAgn``)."""
@@ -151,51 +198,67 @@ class CoupledDictionaries:
     def _encode(self, X: Array, D: Array, init: Array | None = None) -> Codes:
         return (self.solver or sparse_encode)(X, D, self.lam_, init=init)
 
-    def _learn_visual(self, X: Array, Dx: Array, rng: np.random.Generator) -> None:
-        """Eq. (3): codes by LASSO, warm-started, and the dictionary from their sufficient statistics."""
-        n, p = X.shape
-        beta = self.beta if self.atoms == "ridge" else 0.0
-        self.objective_x_, self.gap_x_, self.redrawn_ = [], [], []
-        A = np.zeros((n, len(Dx)), X.dtype)
-        for iteration in range(self.n_iter + 1):
-            A, gap, _ = self._encode(X, Dx, A)
-            self.objective_x_.append(float(objective(X, Dx, A, self.lam_).mean()) + beta / p * float(np.vdot(Dx, Dx)))
-            self.gap_x_.append(float(gap.mean()))
-            if iteration == self.n_iter:
-                break
-            AtA, AtX = A.T @ A / n, A.T @ X / n
-            Dx = ridge_atoms(AtA, AtX, beta) if beta else unit_ball_atoms(AtA, AtX, Dx)
-            dead = np.flatnonzero(np.diag(AtA) == 0)
-            if dead.size:
-                Dx[dead] = self._redraw(X, Dx, A, len(dead), rng)
-                log.info("%d of %d atoms were used by no image and are drawn again", len(dead), len(Dx))
-            self.redrawn_.append(len(dead))
-        self.Dx_, self.A_, self.lasso_gap_max_ = Dx, A, float(gap.max())
+    @property
+    def _ridge(self) -> float:
+        return self.beta if self.atoms == "ridge" else 0.0
 
-    def _redraw(self, X: Array, Dx: Array, A: Array, n: int, rng: np.random.Generator) -> Array:
-        """The residuals of ``n`` images drawn in proportion to what is left of them, as unit atoms."""
-        R = X - A @ Dx
-        left = np.einsum("ij,ij->i", R, R)
-        drawable = np.count_nonzero(left)
-        if drawable < n:
-            return unit_atoms(rng.standard_normal((n, X.shape[1]))).astype(X.dtype)
-        return unit_atoms(R[rng.choice(len(X), n, replace=False, p=left / left.sum())])
+    def _checkpoint(self, X: Array, Z: Array, Z_unseen: Array) -> Checkpoint | None:
+        if self.checkpoint is None:
+            return None
+        free = ("checkpoint", "checkpoint_minutes", "solver")
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init and f.name not in free}
+        solver = self.solver.keywords if isinstance(self.solver, partial) else self.solver
+        pieces = (V[i : i + _BLOCK] for V in (X, Z, Z_unseen) for i in range(0, len(V), _BLOCK))
+        problem = fingerprint({**settings, "solver": solver}, pieces)
+        return Checkpoint(Path(self.checkpoint), problem, self.checkpoint_minutes)
 
-    def _learn_semantic(self, Z: Array, Z_unseen: Array) -> None:
-        """Eq. (4) with A held fixed: Dz from A alone, then Dz and the unseen classes' codes B in turn."""
-        A, n, q = self.A_, len(Z), Z.shape[1]
-        weight = {"eq2": 1 / len(Z_unseen), "eq4": 1 / n, "none": 0.0}[self.unseen_weight]
-        AtA, AtZ = A.T @ A / n, A.T @ Z / n
-        r = A.shape[1]
-        Dz = self._semantic_atoms(AtA, AtZ, np.zeros((r, q), Z.dtype))
-        B = np.zeros((len(Z_unseen) if weight else 0, r), Z.dtype)
+    def _learn(
+        self, task: Visual, D: Array, rng: np.random.Generator, checkpoint: Checkpoint | None, B: Array | None = None
+    ) -> State:
+        """Alternate over codes and dictionary, and keep what both couplings report."""
+        state = learn(
+            task, D, self._encode, self.lam_, self.n_iter, rng,
+            B=B, batch_size=self.batch_size, forgetting=self.forgetting, checkpoint=checkpoint,
+        )  # fmt: skip
+        self.codes_ = sp.vstack(state.codes, format="csr") if state.codes else None
+        self.redrawn_, self.lasso_gap_max_ = state.redrawn, state.gap_max
+        return state
+
+    def _learn_jointly(
+        self, X: Array, attributes: Attributes, Z_unseen: Array, Dx: Array, rng: np.random.Generator,
+        checkpoint: Checkpoint | None,
+    ) -> None:  # fmt: skip
+        """Eq. (2) over A, B, Dx and Dz in turn; Dz starts from the codes of the images alone."""
+        task = Joint(
+            X, attributes, Z_unseen, self._ridge, self.beta, self._unseen_weight(len(X)), self._encode, self.lam_
+        )
+        n_first = min(len(X), self.batch_size or 2 * _BLOCK)
+        D = task.start(Dx, np.linspace(0, len(X) - 1, n_first).astype(np.int64))
+        B = np.zeros((len(Z_unseen) if task.weight else 0, len(D)), X.dtype)
+        state = self._learn(task, D, rng, checkpoint, B)
+        self.Dx_, self.Dz_ = task.split(state.D)
+        self.B_, self.objective_, self.gap_ = state.B, state.objectives, state.gaps
+
+    def _unseen_weight(self, n: int) -> float:
+        return {"eq2": 1 / len(self.Z_unseen_), "eq4": 1 / n, "none": 0.0}[self.unseen_weight]
+
+    def _learn_semantic(self, n: int, AtA: Array, AtZ: Array, ZZ: float, Z_unseen: Array) -> None:
+        """Eq. (4) with A held fixed: Dz from A alone, then Dz and the unseen classes' codes B in turn.
+
+        The seen images enter through ``A'A/n`` (r, r), ``A'Z/n`` (r, q) and ``|Z|^2/n`` in double precision.
+        """
+        r, q = AtZ.shape
+        weight = self._unseen_weight(n)
+        Dz = semantic_atoms(AtA, AtZ, np.zeros((r, q)), self.beta, self.atoms == "unit_ball")
+        B = np.zeros((len(Z_unseen) if weight else 0, r), Z_unseen.dtype)
         self.objective_z_, self.gap_z_, worst = [], [], 0.0
         for iteration in range(self.n_iter + 1 if weight else 1):
             if iteration:
-                Dz = self._semantic_atoms(AtA + weight * B.T @ B, AtZ + weight * B.T @ Z_unseen, Dz)
-            R = Z - A @ Dz
-            value = (float(np.vdot(R, R)) / n + self.beta * float(np.vdot(Dz, Dz))) / q
-            gaps = 0.0
+                H, C = AtA + weight * B.T @ B, AtZ + weight * B.T @ Z_unseen
+                Dz = semantic_atoms(H, C, Dz, self.beta, self.atoms == "unit_ball")
+            Dz = Dz.astype(Z_unseen.dtype, copy=False)
+            left = ZZ - 2 * float(np.vdot(Dz, AtZ)) + float(np.vdot(Dz, AtA @ Dz))
+            value, gaps = (left + self.beta * float(np.vdot(Dz, Dz))) / q, 0.0
             if weight:
                 B, gap, _ = self._encode(Z_unseen, Dz, B)
                 value += weight * float(objective(Z_unseen, Dz, B, self.lam_).sum())
@@ -204,13 +267,6 @@ class CoupledDictionaries:
             self.objective_z_.append(value)
             self.gap_z_.append(gaps)
         self.Dz_, self.B_, self.lasso_gap_max_ = Dz, B, max(self.lasso_gap_max_, worst)
-
-    def _semantic_atoms(self, AtA: Array, AtZ: Array, Dz: Array) -> Array:
-        """The minimiser over Dz: in closed form where that lies in the unit ball, else by descent from ``Dz``."""
-        free = ridge_atoms(AtA, AtZ, self.beta)
-        if self.atoms == "ridge" or np.linalg.norm(free, axis=1).max() <= 1:
-            return free
-        return unit_ball_atoms(AtA, AtZ, Dz, self.beta, n_passes=10)
 
 
 def default_n_atoms(n: int, p: int, q: int) -> int:
@@ -222,6 +278,12 @@ def initial_atoms(X: Array, r: int, how: str, rng: np.random.Generator) -> Array
     """(r, p) unit atoms: rows of X without replacement, Gaussian ones where X has no more (non-zero) rows."""
     D = rng.standard_normal((r, X.shape[1])).astype(X.dtype)
     if how == "samples":
-        candidates = rng.permutation(np.flatnonzero(np.any(X != 0, axis=1)))[:r]
-        D[: len(candidates)] = X[candidates]
+        nonzero = np.concatenate([np.any(X[i : i + _BLOCK] != 0, axis=1) for i in range(0, len(X), _BLOCK)])
+        candidates = rng.permutation(np.flatnonzero(nonzero))[:r]
+        order = np.argsort(candidates)
+        D[order] = X[candidates[order]]
     return unit_atoms(D)
+
+
+def _mean_lambda_max(X: Array, D: Array) -> float:
+    return sum(float(lambda_max(X[i : i + _BLOCK], D).sum()) for i in range(0, len(X), _BLOCK)) / len(X)

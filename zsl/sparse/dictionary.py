@@ -1,3 +1,5 @@
+# numba's functions are typed by their arguments.
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 r"""Dictionary updates from the sufficient statistics of fixed codes.
 
 For codes ``A`` (n, r) and samples ``X`` (n, p) with weights that sum to one, both updates see the data only
@@ -12,11 +14,14 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.linalg
+from numba import njit
 
 from zsl.checks import Array
 
 # Atoms whose products are formed together: large enough for matrix products, small enough to stay in cache.
 _BLOCK = 64
+# Atoms compared with all others at once.
+_MANY = 1024
 
 
 def ridge_atoms(AtA: Array, AtX: Array, beta: float) -> Array:
@@ -41,17 +46,62 @@ def unit_ball_atoms(AtA: Array, AtX: Array, D: Array, beta: float = 0.0, *, n_pa
             # One matrix product for the whole block; within it the products follow each atom's move.
             G = AtA[np.ix_(block, block)]
             descent = AtX[block] - AtA[block] @ D
-            for k, j in enumerate(block):
-                u = D[j] + (descent[k] - beta * D[j]) / (G[k, k] + beta)
-                new = u / max(1.0, float(np.linalg.norm(u)))
-                descent[k + 1 :] -= np.outer(G[k + 1 :, k], new - D[j])
-                D[j] = new
+            _move(G, descent, D, block, D.dtype.type(beta), np.empty_like(descent))
     return D
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+def _move(G, descent, D, block, beta, moves):
+    """Update the atoms ``block`` of D one after another.
+
+    ``descent`` holds their negative gradients before the first moved; ``moves`` is work space.
+    """
+    for k in range(len(block)):
+        d, u, g = D[block[k]], moves[k], descent[k]
+        i = 0
+        while i + 4 <= k:
+            f0, f1, f2, f3 = G[k, i], G[k, i + 1], G[k, i + 2], G[k, i + 3]
+            m0, m1, m2, m3 = moves[i], moves[i + 1], moves[i + 2], moves[i + 3]
+            for m in range(len(g)):
+                g[m] -= (f0 * m0[m] + f1 * m1[m]) + (f2 * m2[m] + f3 * m3[m])
+            i += 4
+        while i < k:
+            f0, m0 = G[k, i], moves[i]
+            for m in range(len(g)):
+                g[m] -= f0 * m0[m]
+            i += 1
+        step, square = 1 / (G[k, k] + beta), 0.0
+        for m in range(len(g)):
+            u[m] = d[m] + step * (g[m] - beta * d[m])
+            square += u[m] * u[m]
+        shrink = 1 / max(1.0, np.sqrt(square))
+        for m in range(len(g)):
+            g[m] = shrink * u[m]
+        for m in range(len(g)):
+            u[m] = g[m] - d[m]
+            d[m] = g[m]
 
 
 def quadratic(AtA: Array, AtX: Array, D: Array, beta: float = 0.0) -> float:
     """The objective above at ``D``."""
     return float(np.vdot(D, AtA @ D) - 2 * np.vdot(D, AtX) + beta * np.vdot(D, D))
+
+
+def duplicate_atoms(D: Array, limit: float = 1 - 1e-6) -> Array:
+    """Indices of the atoms whose ``|cos|`` with an atom at least as long exceeds ``limit``; zero atoms are none."""
+    order = np.argsort(-np.linalg.norm(D, axis=1), kind="stable")
+    U = unit_atoms(D)[order]
+    found = []
+    for start in range(0, len(U), _MANY):
+        rows = U[start : start + _MANY]
+        # A coarse look in the precision of D, then the candidates in double precision.
+        i, j = np.nonzero(np.abs(rows @ U[: start + len(rows)].T) > limit - 1e-5)
+        i, j = i[j < i + start], j[j < i + start]
+        for a, b in zip(i + start, j):
+            u, v = D[order[a]].astype(np.float64), D[order[b]].astype(np.float64)
+            if abs(u @ v) > limit * np.linalg.norm(u) * np.linalg.norm(v):
+                found.append(order[a])
+    return np.unique(np.array(found, np.int64))
 
 
 def unit_atoms(D: Array) -> Array:

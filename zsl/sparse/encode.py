@@ -15,7 +15,7 @@ from zsl.errors import UserError
 from zsl.sparse.lasso import Codes
 
 # The modules of zsl.sparse that are no solvers.
-_OTHER = {"lasso", "encode", "dictionary"}
+_OTHER = {"lasso", "encode", "dictionary", "statistics", "learning", "checkpoint", "progress"}
 
 
 class Encoder(Protocol):

@@ -1,0 +1,305 @@
+"""Learning in pieces: statistics, both couplings, online learning, and going on after a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+
+from zsl.checks import Rows
+from zsl.data.synthetic import draw
+from zsl.errors import UserError
+from zsl.models.coupled import CoupledDictionaries
+from zsl.models.coupling import Attributes, Joint
+from zsl.sparse import learning, objective, sparse_encode
+from zsl.sparse.checkpoint import Checkpoint, fingerprint
+from zsl.sparse.dictionary import duplicate_atoms
+from zsl.sparse.progress import Bar
+from zsl.sparse.statistics import accumulate, compressed, total_objective
+
+
+@pytest.fixture(scope="module")
+def problem():
+    X, y, C, _ = draw(n_classes=12, n_images=240, p=20, q=15, n_atoms=24, n_nonzero=4, seed=1)
+    seen = y < 9
+    return X[seen], y[seen], C[y[seen]], C[9:]
+
+
+def sparse_codes(rng, n, r, density):
+    return rng.standard_normal((n, r)) * (rng.random((n, r)) < density)
+
+
+@pytest.mark.parametrize("density", [0.0, 0.05, 0.6])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_statistics_are_the_dense_products(rng, density, dtype):
+    A, X = sparse_codes(rng, 50, 13, density).astype(dtype), rng.standard_normal((50, 7)).astype(dtype)
+    D = rng.standard_normal((13, 7)).astype(dtype)
+    codes = compressed(A)
+    assert_array_equal(codes.toarray(), A)
+    AtA, AtX = np.ones((13, 13)), np.ones((13, 7), dtype)
+    accumulate(codes, X, AtA, AtX, keep=0.5, add=0.1)
+    rtol = 1e-12 if dtype == np.float64 else 1e-4
+    assert_allclose(AtA, 0.5 + 0.1 * A.T @ A, rtol=rtol, atol=rtol)
+    assert_allclose(AtX, 0.5 + 0.1 * A.T @ X, rtol=rtol, atol=rtol)
+    assert_allclose(total_objective(X, D, codes, 0.3), objective(X, D, A, 0.3).sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_attribute_products_from_class_sums(rng, repeated):
+    y = np.r_[0:5, rng.integers(5, size=25)]
+    Z = rng.standard_normal((5, 3))[y]
+    if not repeated:
+        Z[-1, 0] += 1
+    A = sp.csr_array(sparse_codes(rng, 30, 6, 0.3))
+    attributes = Attributes(Z, y)
+    assert attributes.repeat == repeated
+    total = sum(attributes.products(rows, A[rows]) for rows in (slice(0, 12), slice(12, 30)))
+    assert_allclose(attributes.mean_products(total), A.toarray().T @ Z / 30, atol=1e-14)
+    assert_allclose(attributes.mean_square, (Z**2).sum() / 30)
+
+
+def test_duplicate_atoms_are_the_shorter_ones_of_a_pair(rng):
+    D = rng.standard_normal((8, 5))
+    D[3], D[6], D[7] = -0.5 * D[1], 2 * D[2] + 1e-9, 0
+    assert duplicate_atoms(D).tolist() == [2, 3]
+    D[6, 0] += 0.1
+    assert duplicate_atoms(D.astype(np.float32)).tolist() == [3]
+
+
+def test_duplicate_atoms_are_drawn_again(problem):
+    X, y, Z, Z_unseen = problem
+    twice = np.vstack([X[:1]] * 40 + [X])  # so that the initial dictionary has copies of one image
+    y, Z = np.r_[[y[0]] * 40, y], np.vstack([Z[:1]] * 40 + [Z])
+    m = CoupledDictionaries(n_atoms=60, n_iter=2).fit(twice, y, Z, Z_unseen)
+    assert m.redrawn_[0] >= 2
+    assert not len(duplicate_atoms(m.Dx_))
+
+
+def test_stacked_rows_are_one_lasso(problem, rng):
+    # 1/P |s - a D|^2 = 1/p |x - a Dx|^2 + 1/q |z - a Dz|^2.
+    X, y, Z, Z_unseen = problem
+    task = Joint(X, Attributes(Z, y), Z_unseen, 0.0, 0.1, 0.5, sparse_encode, 0.3)
+    Dx, Dz, A = rng.standard_normal((6, 20)), rng.standard_normal((6, 15)), rng.standard_normal((len(X), 6))
+    D = task.stacked(Dx, Dz)
+    for part, whole in zip(task.split(D), (Dx, Dz)):
+        assert_allclose(part, whole)
+    by_hand = ((X - A @ Dx) ** 2).sum(1) / 20 + ((Z - A @ Dz) ** 2).sum(1) / 15 + 0.3 / 6 * np.abs(A).sum(1)
+    assert_allclose(objective(task.rows(slice(None)), D, A, 0.3), by_hand)
+
+
+@pytest.mark.parametrize("weight", ["eq2", "eq4", "none"])
+@pytest.mark.parametrize("atoms", ["unit_ball", "ridge"])
+def test_joint_objective_is_eq_2_and_never_rises(problem, weight, atoms):
+    X, y, Z, Z_unseen = problem
+    m = CoupledDictionaries(
+        n_atoms=30, n_iter=5, lam=0.3, beta=0.01, coupling="joint", unseen_weight=weight, atoms=atoms
+    )
+    m.fit(X, y, Z, Z_unseen)
+    n, p, q, r = len(X), 20, 15, 30
+    w = {"eq2": 1 / len(Z_unseen), "eq4": 1 / n, "none": 0.0}[weight]
+    B = m.B_ if w else np.zeros((len(Z_unseen), r))
+    assert m.B_.shape == ((len(Z_unseen) if w else 0), r)
+    by_hand = (
+        ((X - m.A_ @ m.Dx_) ** 2).sum() / (n * p)
+        + ((Z - m.A_ @ m.Dz_) ** 2).sum() / (n * q)
+        + 0.3 / r * np.abs(m.A_).sum() / n
+        + w * (((Z_unseen - B @ m.Dz_) ** 2).sum() / q + 0.3 / r * np.abs(B).sum())
+        + 0.01 / q * (m.Dz_**2).sum()
+        + (0.01 / p * (m.Dx_**2).sum() if atoms == "ridge" else 0)
+    )
+    assert_allclose(m.objective_[-1], by_hand)
+    assert len(m.objective_) == len(m.gap_) == 6
+    for k in range(1, 6):
+        assert m.objective_[k] <= m.objective_[k - 1] + m.gap_[k] + 1e-12 or (atoms == "ridge" and m.redrawn_[k - 1])
+    assert m.objective_[-1] < m.objective_[0]
+    if atoms == "unit_ball":
+        assert max(np.linalg.norm(D, axis=1).max() for D in (m.Dx_, m.Dz_)) <= 1 + 1e-9
+    assert m.scores(X).shape == (n, len(Z_unseen))
+
+
+def test_joint_converges_to_a_stationary_point(problem):
+    # With the penalty alone both dictionaries end where the gradient of Eq. (2) vanishes.
+    X, y, Z, Z_unseen = problem
+    m = CoupledDictionaries(n_atoms=8, n_iter=300, lam=0.3, beta=0.05, coupling="joint", atoms="ridge")
+    m.fit(X, y, Z, Z_unseen)
+    n, M, A, B = len(X), len(Z_unseen), m.A_, m.B_
+    of_Dx = A.T @ (A @ m.Dx_ - X) / n + 0.05 * m.Dx_
+    of_Dz = A.T @ (A @ m.Dz_ - Z) / n + B.T @ (B @ m.Dz_ - Z_unseen) / M + 0.05 * m.Dz_
+    for gradient, scale in ((of_Dx, A.T @ X / n), (of_Dz, A.T @ Z / n)):
+        assert np.abs(gradient).max() <= 1e-3 * np.abs(scale).max()
+
+
+def test_pieces_change_nothing(problem, monkeypatch):
+    X, y, Z, Z_unseen = problem
+    settings = {"n_atoms": 40, "n_iter": 3, "lam_relative": 0.5}
+    whole = CoupledDictionaries(**settings).fit(X, y, Z, Z_unseen)
+    monkeypatch.setattr(learning._Learner, "piece_rows", staticmethod(lambda D: 50))
+    pieces = CoupledDictionaries(**settings).fit(X, y, Z, Z_unseen)
+    assert pieces.redrawn_ == whole.redrawn_
+    assert_allclose(pieces.Dx_, whole.Dx_, atol=1e-6)
+    assert_allclose(pieces.objective_x_, whole.objective_x_, rtol=1e-8)
+    assert_allclose(pieces.objective_z_, whole.objective_z_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("coupling", ["sequential", "joint"])
+@pytest.mark.parametrize("atoms", ["unit_ball", "ridge"])
+def test_online_learning_comes_near_batch_learning(problem, coupling, atoms):
+    X, y, Z, Z_unseen = problem
+    settings = {"n_atoms": 24, "coupling": coupling, "atoms": atoms, "lam": 0.2}
+    batch = CoupledDictionaries(n_iter=20, **settings).fit(X, y, Z, Z_unseen)
+    online = CoupledDictionaries(n_iter=20, batch_size=40, **settings).fit(X, y, Z, Z_unseen)
+    name = "objective_" if coupling == "joint" else "objective_x_"
+    assert len(getattr(online, name)) == 21
+    assert getattr(online, name)[-1] < 1.2 * getattr(batch, name)[-1]
+    assert online.codes_ is None
+    assert not hasattr(online, "A_")
+    if coupling == "sequential":
+        A = online.codes(X).A
+        assert_allclose(online.objective_x_[-1], objective(X, online.Dx_, A, 0.2).mean()
+                        + (1e-3 / 20 * (online.Dx_**2).sum() if atoms == "ridge" else 0), rtol=1e-5)  # fmt: skip
+
+
+def test_online_learning_reads_any_rows(problem, tmp_path):
+    import h5py
+
+    X, y, Z, Z_unseen = problem
+    kept = {}
+    np.save(tmp_path / "X.npy", X)
+    with h5py.File(tmp_path / "X.h5", "w") as file:
+        file["X"] = X
+        for name, source in (("array", X), ("map", np.load(tmp_path / "X.npy", mmap_mode="r")), ("h5", file["X"])):
+            m = CoupledDictionaries(n_atoms=12, n_iter=2, batch_size=70).fit(source, y, Z, Z_unseen)
+            kept[name] = m.Dx_
+    assert_array_equal(kept["map"], kept["array"])
+    assert_array_equal(kept["h5"], kept["array"])
+
+
+def test_rows_refuse_what_is_no_matrix():
+    with pytest.raises(UserError, match="X has shape"):
+        Rows(np.zeros(3), "X")
+    X = np.zeros((9, 2), np.float16)
+    X[7, 1] = np.nan
+    assert Rows(X, "X")[:3].dtype == np.float64
+    with pytest.raises(UserError, match="row 7, column 1"):
+        Rows(X, "X")[5:]
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("batch_size", [None, 60])
+@pytest.mark.parametrize("coupling", ["sequential", "joint"])
+def test_resumed_fit_is_the_same_to_the_bit(problem, tmp_path, monkeypatch, coupling, batch_size):
+    X, y, Z, Z_unseen = problem
+    path = tmp_path / "new" / "state.npz"
+    settings = {"n_atoms": 30, "n_iter": 3, "coupling": coupling, "batch_size": batch_size, "lam_relative": 0.4}
+    monkeypatch.setattr(learning._Learner, "piece_rows", staticmethod(lambda D: 70))
+    whole = CoupledDictionaries(**settings).fit(X, y, Z, Z_unseen)
+    encode = CoupledDictionaries._encode
+    for after in (3, 6):
+        calls = []
+
+        def stops(self, X, D, init=None, calls=calls, after=after):
+            calls.append(1)
+            if len(calls) > after:
+                raise Killed
+            return encode(self, X, D, init)
+
+        monkeypatch.setattr(CoupledDictionaries, "_encode", stops)
+        m = CoupledDictionaries(checkpoint=str(path), checkpoint_minutes=1e-9, **settings)
+        with pytest.raises(Killed):
+            m.fit(X, y, Z, Z_unseen)
+        assert path.exists()
+    monkeypatch.setattr(CoupledDictionaries, "_encode", encode)
+    with pytest.raises(UserError, match="checkpoint of other data or settings"):
+        CoupledDictionaries(checkpoint=str(path), **settings | {"beta": 0.5}).fit(X, y, Z, Z_unseen)
+    with pytest.raises(UserError, match="checkpoint of other data or settings"):
+        CoupledDictionaries(checkpoint=str(path), **settings).fit(X + 1e-12, y, Z, Z_unseen)
+    m = CoupledDictionaries(checkpoint=str(path), **settings).fit(X, y, Z, Z_unseen)
+    assert_array_equal(m.Dx_, whole.Dx_)
+    assert_array_equal(m.Dz_, whole.Dz_)
+    assert m.redrawn_ == whole.redrawn_
+    assert not path.exists()
+
+
+SCRIPT = """
+import sys, numpy as np
+from zsl.models.coupled import CoupledDictionaries
+rng = np.random.default_rng(0)
+X, y = np.maximum(rng.standard_normal((600, 30)), 0).astype(np.float32), np.arange(600) % 6
+C = rng.standard_normal((8, 5)).astype(np.float32)
+m = CoupledDictionaries(n_atoms=50, n_iter=40, batch_size=eval(sys.argv[3]), checkpoint=sys.argv[1] or None,
+                        checkpoint_minutes=1e-6)
+m.fit(X, y, C[y], C[6:])
+np.savez(sys.argv[2], Dx=m.Dx_, Dz=m.Dz_, curve=m.objective_x_)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", ["None", "100"])
+def test_a_killed_process_goes_on(tmp_path, batch_size):
+    path, outs = tmp_path / "state.npz", [tmp_path / "whole.npz", tmp_path / "resumed.npz"]
+
+    def start(checkpoint, out):
+        return subprocess.Popen([sys.executable, "-c", SCRIPT, str(checkpoint), str(out), batch_size])
+
+    assert start("", outs[0]).wait() == 0
+    kills = 0
+    while kills < 3:
+        process, stamp = start(path, outs[1]), path.stat().st_mtime_ns if path.exists() else 0
+        while process.poll() is None and (not path.exists() or path.stat().st_mtime_ns == stamp):
+            time.sleep(0.001)
+        time.sleep(0.01 * kills)
+        if process.poll() is not None:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert kills
+    assert start(path, outs[1]).wait() == 0
+    with np.load(outs[0]) as whole, np.load(outs[1]) as resumed:
+        for name in whole:
+            assert_array_equal(whole[name], resumed[name])
+
+
+def test_checkpoint_files(tmp_path):
+    c = Checkpoint(tmp_path / "c.npz", fingerprint({"a": 1}, [np.ones(3)]), 1e9)
+    assert c.load() is None
+    assert not c.due()
+    c.save({"x": np.arange(3)})
+    assert_array_equal(c.load()["x"], np.arange(3))
+    assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]
+    (tmp_path / "c.npz").write_bytes(b"no zip")
+    with pytest.raises(UserError, match="is not a checkpoint of zsl"):
+        c.load()
+    c.remove()
+    c.remove()
+
+
+def test_bar_is_silent_unless_on_a_terminal(monkeypatch, capsys):
+    with Bar("work", 3, patience=0) as bar:
+        bar.step(objective=1.0)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Bar("work", 3, patience=0) as bar:
+        bar.step(objective=0.125, gap=1e-7)
+        bar.step(objective=0.125, gap=1e-7)
+    assert "objective 0.125" in capsys.readouterr().err
+
+
+def test_solver_settings_are_part_of_a_checkpoint(problem, tmp_path):
+    X, _, Z, Z_unseen = problem
+    prints = set()
+    for solver in (None, partial(sparse_encode, tol=1e-3), partial(sparse_encode, tol=1e-4)):
+        m = CoupledDictionaries(solver=solver, checkpoint=str(tmp_path / "c"))
+        prints.add(m._checkpoint(X, Z, Z_unseen).problem)
+    assert len(prints) == 3

@@ -1,0 +1,142 @@
+"""What the two couplings minimise, piece by piece: the tasks that :func:`zsl.sparse.learning.learn` is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.sparse as sp
+
+from zsl.checks import Array
+from zsl.sparse import Codes, objective
+from zsl.sparse.dictionary import ridge_atoms, unit_atoms, unit_ball_atoms
+
+# Rows handled at once where memory must not grow with their number.
+_BLOCK = 4096
+
+
+class Attributes:
+    """Attributes Z (n, q) of the seen images, by class where the rows of a class are all the same.
+
+    ``A'Z`` is then a product of class sums: ``sum_c (sum of a_i in c)' z_c``.
+    """
+
+    def __init__(self, Z: Array, y: Array) -> None:
+        self.Z, self.y, n = Z, y, len(Z)
+        pieces = [slice(i, i + _BLOCK) for i in range(0, n, _BLOCK)]
+        member = np.zeros(int(y.max()) + 1, np.int64)
+        for rows in pieces:
+            member[y[rows]] = np.arange(rows.start, min(rows.stop, n))
+        self.of_class = Z[member]
+        self.repeat = all(np.array_equal(Z[rows], self.of_class[y[rows]]) for rows in pieces)
+        squares = sum(float(np.einsum("ij,ij->", Z[rows], Z[rows], dtype=np.float64)) for rows in pieces)
+        self.mean_square = squares / n
+
+    def products(self, which: slice, A: sp.csr_array) -> Array:
+        """What is to be summed over pieces of rows with codes A: class sums of A, or A'Z itself."""
+        if not self.repeat:
+            return A.T.astype(np.float64) @ self.Z[which].astype(np.float64)
+        y = self.y[which]
+        members = sp.csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(len(self.of_class), len(y)))
+        return (members @ A).toarray()
+
+    def mean_products(self, total: Array) -> Array:
+        """``A'Z / n`` (r, q) from the sum of :meth:`products`."""
+        return (total.T @ self.of_class if self.repeat else total) / len(self.Z)
+
+
+class Visual:
+    """``F_x`` of Eq. (3): ``beta = 0`` confines the atoms to the unit ball instead."""
+
+    def __init__(self, X: Array, attributes: Attributes, beta: float) -> None:
+        self.X, self.attributes, self.beta, self.n_rows = X, attributes, beta, len(X)
+
+    def rows(self, which: slice | Array) -> Array:
+        return np.ascontiguousarray(self.X[which])
+
+    def extra(self, D: Array, B: Array) -> tuple[float, float, Codes]:
+        return self.beta / D.shape[1] * float(np.vdot(D, D)), 0.0, Codes(B, np.zeros(0), 0)
+
+    def update(self, AtA: Array, AtX: Array, D: Array, B: Array) -> Array:
+        H = AtA.astype(D.dtype, copy=False)
+        if not self.beta:
+            return unit_ball_atoms(H, AtX, D)
+        unused = np.diag(AtA) == 0
+        new = ridge_atoms(H, AtX, self.beta)
+        new[unused] = D[unused]
+        return new
+
+    def fresh(self, old: Array, new: Array) -> Array:
+        return unit_atoms(new)
+
+    def products(self, which: slice, A: sp.csr_array) -> Array:
+        return self.attributes.products(which, A)
+
+
+class Joint(Visual):
+    r"""Eq. (2) in all its variables, as a dictionary of stacked rows.
+
+    With ``P = p + q`` the rows are :math:`s = \sqrt P\,[x/\sqrt p,\; z/\sqrt q]` and so are the atoms. Since
+    :math:`\tfrac1P\|s - aD\|^2 = \tfrac1p\|x - aD_x\|^2 + \tfrac1q\|z - aD_z\|^2`, the codes A solve one LASSO of
+    Eq. (5)'s form in P dimensions with the same lambda and r, and its duality gap is that of the sum.
+    """
+
+    def __init__(
+        self, X: Array, attributes: Attributes, Z_unseen: Array, ridge: float, beta: float, weight: float,
+        encode: Callable[[Array, Array, Array | None], Codes], lam: float,
+    ) -> None:  # fmt: skip
+        super().__init__(X, attributes, ridge)
+        self.Z_unseen = Z_unseen if weight else Z_unseen[:0]
+        self.beta_z, self.weight, self.encode, self.lam = beta, weight, encode, lam
+        self.p, q = X.shape[1], Z_unseen.shape[1]
+        scales = np.repeat([((self.p + q) / self.p) ** 0.5, ((self.p + q) / q) ** 0.5], [self.p, q])
+        self.scales = scales.astype(X.dtype)
+
+    def stacked(self, X: Array, Z: Array) -> Array:
+        return np.hstack([X, Z]) * self.scales
+
+    def split(self, S: Array) -> tuple[Array, Array]:
+        """The visual and the semantic part of stacked rows, atoms or products ``A'S``."""
+        S = S / self.scales
+        return np.ascontiguousarray(S[:, : self.p]), np.ascontiguousarray(S[:, self.p :])
+
+    def start(self, Dx: Array, sample: Array) -> Array:
+        """Stacked atoms: ``Dx``, and ``Dz`` that fits the codes of the images ``sample`` under ``Dx`` alone."""
+        A = self.encode(np.ascontiguousarray(self.X[sample]), Dx, None).A
+        AtA, AtZ = A.T @ A / len(A), A.T @ self.attributes.Z[sample] / len(A)
+        Dz = semantic_atoms(AtA, AtZ, np.zeros((len(Dx), AtZ.shape[1]), Dx.dtype), self.beta_z, not self.beta)
+        return self.stacked(Dx, Dz)
+
+    def rows(self, which: slice | Array) -> Array:
+        return self.stacked(self.X[which], self.attributes.Z[which])
+
+    def extra(self, D: Array, B: Array) -> tuple[float, float, Codes]:
+        Dx, Dz = self.split(D)
+        value = self.beta / self.p * float(np.vdot(Dx, Dx)) + self.beta_z / Dz.shape[1] * float(np.vdot(Dz, Dz))
+        if not self.weight:
+            return value, 0.0, Codes(B, np.zeros(0), 0)
+        codes = self.encode(self.Z_unseen, Dz, B)
+        value += self.weight * float(objective(self.Z_unseen, Dz, codes.A, self.lam).sum())
+        return value, self.weight * float(codes.gap.sum()), codes
+
+    def update(self, AtA: Array, AtX: Array, D: Array, B: Array) -> Array:
+        (Dx, Dz), (of_X, of_Z) = self.split(D), self.split(AtX)
+        Dx = super().update(AtA, of_X, Dx, B)
+        H, C = AtA + self.weight * B.T @ B, of_Z + self.weight * B.T @ self.Z_unseen
+        Dz = semantic_atoms(H, C, Dz, self.beta_z, not self.beta)
+        return self.stacked(Dx, Dz.astype(D.dtype, copy=False))
+
+    def fresh(self, old: Array, new: Array) -> Array:
+        # What the classes' codes B use stays.
+        return self.stacked(unit_atoms(self.split(new)[0]), self.split(old)[1])
+
+    def products(self, which: slice, A: sp.csr_array) -> Array:
+        return np.zeros(())
+
+
+def semantic_atoms(AtA: Array, AtZ: Array, Dz: Array, beta: float, in_ball: bool) -> Array:
+    """The minimiser over Dz: in closed form where that lies in the unit ball, else by descent from ``Dz``."""
+    free = ridge_atoms(AtA, AtZ, beta)
+    if not in_ball or np.linalg.norm(free, axis=1).max() <= 1:
+        return free
+    return unit_ball_atoms(AtA, AtZ, Dz, beta, n_passes=10)

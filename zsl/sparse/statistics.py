@@ -1,0 +1,120 @@
+# numba's functions are typed by their arguments.
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+"""What dictionary updates need of sparse codes, at the price of their non-zeros: ``A'A``, ``A'X`` and the objective."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit, prange
+
+from zsl.checks import Array
+
+_FAST = {"reassoc", "contract", "nsz", "arcp"}
+# Share of non-zeros from which a dense product A'X is the faster one.
+_DENSE = 0.12
+
+
+def compressed(A: Array) -> sp.csr_array:
+    """Dense codes (n, r) as scipy's CSR."""
+    start = np.zeros(len(A) + 1, np.int64)
+    np.cumsum(np.count_nonzero(A, axis=1), out=start[1:])
+    columns, values = np.empty(start[-1], np.int32), np.empty(start[-1], A.dtype)
+    _compress(np.ascontiguousarray(A), start, columns, values)
+    return sp.csr_array((values, columns, start), shape=A.shape)
+
+
+def accumulate(A: sp.csr_array, X: Array, AtA: Array, AtX: Array | None, *, keep: float, add: float) -> None:
+    """``AtA <- keep AtA + add A'A`` and ``AtX <- keep AtX + add A'X`` for codes A (n, r) of rows X (n, p), in place."""
+    columns = A.tocsc()
+    _add_gram(A.indptr, A.indices, A.data, columns.indptr, columns.indices, columns.data, AtA, keep, add)
+    if AtX is None:
+        return
+    if A.nnz > _DENSE * A.shape[0] * A.shape[1]:
+        AtX *= keep
+        AtX += (A.toarray().T @ X) * AtX.dtype.type(add)
+    else:
+        weight = AtX.dtype.type
+        _add_products(columns.indptr, columns.indices, columns.data, X, AtX, weight(keep), weight(add))
+
+
+def total_objective(X: Array, D: Array, A: sp.csr_array, lam: float) -> float:
+    """Sum over the rows of :func:`zsl.sparse.objective`, in float64."""
+    r, p = D.shape
+    fit = np.empty(len(X))
+    _squared_residuals(X, D, A.indptr, A.indices, A.data, fit)
+    return float(fit.sum()) / p + lam / r * float(np.abs(A.data).sum(dtype=np.float64))
+
+
+@njit(cache=True)
+def _compress(A, start, columns, values):
+    for i in range(A.shape[0]):
+        k = start[i]
+        row = A[i]
+        for j in range(len(row)):
+            if row[j] != 0:
+                columns[k], values[k] = j, row[j]
+                k += 1
+
+
+# One atom per task: every entry of a result is summed by one thread, in the order of the rows.
+@njit(cache=True, parallel=True, fastmath=_FAST)
+def _add_gram(start, columns, values, begin, rows, weights, AtA, keep, add):
+    for j in prange(len(AtA)):
+        out = AtA[j]
+        for m in range(len(out)):
+            out[m] *= keep
+        for k in range(begin[j], begin[j + 1]):
+            i, a = rows[k], add * weights[k]
+            for m in range(start[i], start[i + 1]):
+                out[columns[m]] += a * values[m]
+
+
+@njit(cache=True, parallel=True, fastmath=_FAST)
+def _add_products(begin, rows, weights, X, AtX, keep, add):
+    for j in prange(len(AtX)):
+        out = AtX[j]
+        for m in range(len(out)):
+            out[m] *= keep
+        k, end = begin[j], begin[j + 1]
+        while k + 4 <= end:
+            a0, a1, a2, a3 = add * weights[k], add * weights[k + 1], add * weights[k + 2], add * weights[k + 3]
+            x0, x1, x2, x3 = X[rows[k]], X[rows[k + 1]], X[rows[k + 2]], X[rows[k + 3]]
+            for m in range(len(out)):
+                out[m] += (a0 * x0[m] + a1 * x1[m]) + (a2 * x2[m] + a3 * x3[m])
+            k += 4
+        while k < end:
+            a0, x0 = add * weights[k], X[rows[k]]
+            for m in range(len(out)):
+                out[m] += a0 * x0[m]
+            k += 1
+
+
+@njit(cache=True, fastmath=_FAST)
+def _squared_residual(x, D, atoms, a):
+    total = 0.0
+    # In pieces, so that the residual stays in cache while the atoms pass by.
+    R = np.empty(len(x))
+    for m in range(len(x)):
+        R[m] = x[m]
+    k = 0
+    while k + 4 <= len(a):
+        a0, a1, a2, a3 = np.float64(a[k]), np.float64(a[k + 1]), np.float64(a[k + 2]), np.float64(a[k + 3])
+        d0, d1, d2, d3 = D[atoms[k]], D[atoms[k + 1]], D[atoms[k + 2]], D[atoms[k + 3]]
+        for m in range(len(R)):
+            R[m] -= (a0 * d0[m] + a1 * d1[m]) + (a2 * d2[m] + a3 * d3[m])
+        k += 4
+    while k < len(a):
+        a0, d0 = np.float64(a[k]), D[atoms[k]]
+        for m in range(len(R)):
+            R[m] -= a0 * d0[m]
+        k += 1
+    for m in range(len(R)):
+        total += R[m] * R[m]
+    return total
+
+
+@njit(cache=True, parallel=True)
+def _squared_residuals(X, D, start, columns, values, out):
+    for i in prange(len(X)):
+        out[i] = _squared_residual(X[i], D, columns[start[i] : start[i + 1]], values[start[i] : start[i + 1]])
