@@ -3,6 +3,7 @@ SHELL := /bin/sh
 VENV ?= .venv
 PY := $(VENV)/bin/python
 ARGS ?=
+PORT ?= 5000
 # The first interpreter that starts, is of a supported version and can make virtual environments.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && { echo $$p; break; }; done)
@@ -33,9 +34,9 @@ lint: $(STAMP_DEV)  ## ruff and mypy
 bench: $(STAMP)  ## speed of sparse coding against SPAMS and scikit-learn (SPAMS: pip install 'zsl-cdl[bench]')
 	$(PY) -m zsl.bench $(ARGS)
 
-ui: $(STAMP)  ## compare runs in the MLflow UI: http://127.0.0.1:5000/#/experiments/1/runs
-	@echo "runs: http://127.0.0.1:5000/#/experiments/1/runs"
-	PATH="$(abspath $(VENV)/bin):$$PATH" MLFLOW_DISABLE_TELEMETRY=true $(PY) -m mlflow ui --host 127.0.0.1 --port 5000 \
+ui: $(STAMP)  ## compare runs in the MLflow UI (PORT=5000)
+	@echo "runs: http://127.0.0.1:$(PORT)/#/experiments/1/runs"
+	PATH="$(abspath $(VENV)/bin):$$PATH" MLFLOW_DISABLE_TELEMETRY=true $(PY) -m mlflow ui --host 127.0.0.1 --port $(PORT) \
 	  --backend-store-uri sqlite:///$(abspath multirun)/mlflow.db $(ARGS)
 
 smoke: $(STAMP)  ## the pipeline with every solver on simulated data (under a minute)
@@ -43,6 +44,7 @@ smoke: $(STAMP)  ## the pipeline with every solver on simulated data (under a mi
 
 digits: $(STAMP)  ## attribute-agnostic accuracy over all 120 choices of three unseen digits
 	$(PY) -m zsl.main experiment=digits_splits $(ARGS)
+	$(PY) -m zsl.report.compare multirun/digits_splits
 
 compare: $(STAMP)  ## every method on ten splits of real images under one protocol, and their table (an hour)
 	$(PY) -m zsl.main experiment=compare $(ARGS)

@@ -134,6 +134,14 @@ def test_aware_settings():
         aware(m, X, Z, gamma=-1)
 
 
+def test_an_image_does_not_depend_on_the_others_whatever_their_length():
+    m, X, Z = fitted()
+    X = X * np.linspace(0.2, 3, len(X))[:, None]  # not of unit length
+    together = aware(m, X, Z, gamma_relative=0.5, rho=0.5).Z_hat
+    for i in range(len(X)):
+        assert_allclose(aware(m, X[i : i + 1], Z, gamma_relative=0.5, rho=0.5).Z_hat[0], together[i], atol=1e-6)
+
+
 def test_models_without_the_means_are_refused_by_name():
     class Scores:
         pass

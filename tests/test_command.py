@@ -126,6 +126,39 @@ def test_traceback_on_request(tmp_path):
     assert "UserError: model.lam='abc'" in out.stderr
 
 
+def test_output_that_cannot_be_written(tmp_path):
+    (tmp_path / "multirun").write_text("a file where the folder should be")
+    out = zsl("dataset=synthetic", cwd=tmp_path)
+    assert out.returncode == 1
+    (line,) = out.stderr.strip().splitlines()
+    assert "cannot be written" in line
+    assert "output_dir=FOLDER" in line
+    assert (tmp_path / "multirun").read_text() == "a file where the folder should be"
+
+
+def test_interruption_is_one_line(tmp_path):
+    import signal
+    import time
+
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "zsl.main", "model.n_iter=100000", "tracking=none"]
+    run = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Hydra's folder appears when the job starts; it then fits until it is stopped.
+    while run.poll() is None and not list(tmp_path.glob("multirun/2*/*/.hydra/overrides.yaml")):
+        time.sleep(0.1)
+    time.sleep(1)
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 130, errors
+    assert errors.strip().splitlines() == ["zsl: interrupted; finished runs are complete in their folders."]
+
+
+@pytest.mark.parametrize("value", ["smoke,digits_splits", "glob(*)", "choice(smoke,digits_splits)"])
+def test_a_swept_experiment_is_refused_with_the_reason(value):
+    with pytest.raises(UserError, match="run one experiment at a time"):
+        normalise_argv(["-m", f"experiment={value}"])
+
+
 def test_sweep_goes_on_after_a_bad_job(tmp_path):
     out = zsl("-m", "model.lam=abc,0.1", "tracking=none", "dataset=synthetic", "model.n_iter=1", cwd=tmp_path)
     assert out.returncode == 1
@@ -155,8 +188,7 @@ def test_the_sweep_line_on_a_folder_in_the_shape_of_sun(tmp_path, shared):
     features = np.random.default_rng(0).random((12, 14340), dtype=np.float32)
     savemat(root / "res101.mat", {"features": features, "labels": (labels + 1)[:, None].astype(float)})
 
-    quick = ["model.n_atoms=16", "model.n_iter=1", "solver.tol=0.01"]
-    out = zsl("dataset=sun", "split=645_72", "-m", "model.lam=0.01,0.1", *quick, cwd=tmp_path)
+    out = zsl("dataset=sun", "split=645_72", "-m", "model.lam=0.01,0.1", cwd=tmp_path)
     assert out.returncode == 0, out.stderr
     records = [json.loads(p.read_text()) for p in sorted(tmp_path.glob("multirun/2*/*/*/results.json"))]
     assert [r["key"]["model"]["lam"] for r in records] == [0.01, 0.1]

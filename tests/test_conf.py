@@ -63,6 +63,11 @@ def test_experiment_composes(experiment):
     assert compose([f"experiment={experiment}"]).dataset.name
 
 
+def test_smoke_names_every_solver():
+    sweep = OmegaConf.load(conf_dir() / "experiment" / "smoke.yaml").hydra.sweeper.params
+    assert sorted(sweep.solver.split(",")) == options("solver")
+
+
 def resolve_option(group, option):
     needs = {("dataset", "xlsa17"): ["dataset.root=here"]}
     return resolve(compose([f"{group}={option}", *needs.get((group, option), [])]))

@@ -79,6 +79,15 @@ def test_many_processes_create_one_store(tmp_path):
         assert db.execute("select count(*) from experiments where name = 'zsl'").fetchone() == (1,)
 
 
+def test_write_ahead_logging_is_put_right(store):
+    # As a kill between creating the tables and setting the mode leaves it.
+    with sqlite3.connect(store / "mlflow.db") as db:
+        assert db.execute("PRAGMA journal_mode=DELETE").fetchone() == ("delete",)
+    open_store(SETTINGS, store)
+    with sqlite3.connect(store / "mlflow.db") as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
 def test_a_store_that_fails_costs_a_warning(tmp_path, caplog):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mlflow.db").write_text("this is no database, and is not touched")

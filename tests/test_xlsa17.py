@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.io import savemat
+from scipy.sparse import csc_array
 
 from zsl import load_dataset
 from zsl.data import xlsa17
@@ -75,6 +76,7 @@ def test_published_layout(folder):
         {"features": FEATURES.T, "labels": LABELS - 1},  # 0-based
         {"features": FEATURES.T.astype(np.float64), "labels": LABELS.astype(np.uint8)},
         {"features": FEATURES.T, "labels": LABELS[None, :], "image_files": cells(["a"] * 20)},
+        {"features": csc_array(FEATURES.T), "labels": LABELS},
     ],
 )
 def test_features_in_other_shapes(folder, features):

@@ -94,6 +94,11 @@ def quote_options(override: str) -> str:
         return override
     value = match["value"].strip()
     sweep = _SWEEP.match(value)
+    if match["group"] == "experiment" and (sweep or "," in value):
+        raise UserError(
+            f"{override} would run each experiment without its own sweep, because Hydra looks for a sweep before it "
+            "reads these files; run one experiment at a time."
+        )
     if sweep:
         patterns = [v.strip().strip("'\"") for v in sweep["arguments"].split(",")]
         if sweep["function"] == "glob":
@@ -201,7 +206,9 @@ def _keys_under(parent: str, overrides: list[str]) -> list[str]:
     except UserError:
         return []
     node = OmegaConf.select(config, parent) if parent else config
-    return sorted(str(k) for k in node if k not in _DESCRIPTIVE) if isinstance(node, DictConfig) else []
+    if not isinstance(node, DictConfig):
+        return []
+    return sorted({str(k) for k in node if k not in _DESCRIPTIVE} | (set() if parent else set(groups())))
 
 
 def _did_you_mean(name: str, names: Iterable[str]) -> str:

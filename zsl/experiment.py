@@ -90,11 +90,11 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
     plain = resolve(cfg)
     check_value(Seed, plain["seed"], "seed")
     _preprocessing(plain)  # what is wrong with it is said before anything is read
-    raw = read_data(plain)
     model: Model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
     _check_inference(plain, model)
     if folder is not None:
         _check_tracking(plain["tracking"])
+    raw = read_data(plain)
     selection = None
     if plain["tune"]["name"] != "none":
         selected = time.perf_counter()
@@ -331,7 +331,7 @@ def result_key(
 def versions() -> dict[str, str]:
     """Versions of what computed the result."""
     out = {"python": platform.python_version()}
-    for package in ("zsl-cdl", "numpy", "scipy", "scikit-learn", "numba", "hydra-core"):
+    for package in ("zsl-cdl", "numpy", "scipy", "scikit-learn", "numba", "hydra-core", "mlflow"):
         try:
             out[package] = version(package)
         except PackageNotFoundError:

@@ -63,6 +63,16 @@ def main() -> None:
         if _TRACEBACK:
             raise
         _fail(error if isinstance(error, UserError) else UserError(explain(error, arguments)))
+    except OSError as error:
+        # The output folder: every file that is read has a sentence of its own.
+        if _TRACEBACK:
+            raise
+        _fail(UserError(f"{error.filename} cannot be written ({error.strerror}); set output_dir=FOLDER to another."))
+    except KeyboardInterrupt:
+        if _TRACEBACK:
+            raise
+        print("zsl: interrupted; finished runs are complete in their folders.", file=sys.stderr)
+        sys.exit(130)
 
 
 def _fail(error: UserError) -> None:

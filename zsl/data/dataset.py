@@ -186,12 +186,14 @@ class ZeroShotData:
             Attribute values the source marks as missing become the mean of the seen classes (training images) that
             have one, or their attributes are left out, or the published number stays (AwA's -1).
         """
+        origin = split.origin.get("file") or split.origin.get("path")
+        who = f"{table.name}, split {split.name}" + (f" ({origin})" if origin else "")
         for a, b in (("trainval", "test_unseen"), ("trainval", "test_seen"), ("test_seen", "test_unseen")):
             common = np.intersect1d(getattr(split, a), getattr(split, b))
             if common.size:
                 raise UserError(
-                    f"{table.name}, split {split.name}: {common.size} images are in both {a} and {b} "
-                    f"(first: row {common[0]}); every image may have one role."
+                    f"{who}: {common.size} images are in both {a} and {b} (first: image {common[0] + 1}); "
+                    "remove them from one of the two, since every image may have one role."
                 )
         seen = np.unique(table.labels[split.trainval])
         unseen = np.unique(split.unseen)
@@ -203,8 +205,9 @@ class ZeroShotData:
             if strangers.size:
                 kind = "unseen" if part == "test_unseen" else "seen"
                 raise UserError(
-                    f"{table.name}, split {split.name}: {part} holds images of {table.class_names[strangers[0]]!r}, "
-                    f"which is not one of the {len(classes)} {kind} classes."
+                    f"{who}: {part} holds images of {table.class_names[strangers[0]]!r}, which is not one of the "
+                    f"{len(classes)} {kind} classes"
+                    + ("; a seen class needs images in trainval." if kind == "seen" else "; check the class list.")
                 )
             y[part] = np.where(known, np.searchsorted(classes, labels), -1)
         attributes, Z_images, kept, semantics = _semantics(table, split, seen, missing)

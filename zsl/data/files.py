@@ -156,7 +156,11 @@ def _foreign(start: bytes) -> str:
 
 
 def _plain(value: Array) -> Array:
-    """A cell array of strings as an array of str; anything else as it is."""
+    """A cell array of strings as an array of str, a sparse matrix as a full one; anything else as it is."""
+    import scipy.sparse
+
+    if scipy.sparse.issparse(value):
+        return value.toarray()
     if value.dtype != object:
         return value
     return np.array([_text(cell) for cell in value.ravel()])

@@ -87,7 +87,7 @@ def aware(
     gamma : float >= 0, optional
         Weight of the entropy. Where it is given, ``gamma_relative`` is not used.
     gamma_relative : float >= 0
-        gamma in units of the mean data term of a zero code, ``mean |x|^2 / p``.
+        gamma in units of each image's own data term at the zero code, ``|x|^2 / p``.
     rho : float > 0
         Degrees of freedom and squared scale of the Student kernel, Eq. (6).
     aware_tol, aware_max_iter
@@ -101,8 +101,8 @@ def aware(
     check_arguments(aware, locals())
     start = start or agnostic(model, X)
     assert start.codes is not None
-    if gamma is None:
-        gamma = gamma_relative * float(scale(X).mean())
+    # Per image, so that no image's code depends on which others are tested with it.
+    weight = gamma_relative * scale(X) if gamma is None else np.full(len(X), gamma)
     A, report = aware_codes(
         X,
         model.Dx_,
@@ -110,7 +110,7 @@ def aware(
         Z_unseen,
         start.codes.A,
         model.lam_,
-        gamma,
+        weight,
         rho,
         tol=aware_tol,
         max_iter=aware_max_iter,
@@ -121,7 +121,7 @@ def aware(
 
 
 def aware_objective(
-    X: Array, Dx: Array, Dz: Array, Z_unseen: Array, A: Array, lam: float, gamma: float, rho: float
+    X: Array, Dx: Array, Dz: Array, Z_unseen: Array, A: Array, lam: float, gamma: float | Array, rho: float
 ) -> Array:
     """(L,) the objective of Eq. (7) at codes A (L, r)."""
     R = X - A @ Dx
@@ -136,13 +136,15 @@ def aware_codes(
     Z_unseen: Array,
     A: Array,
     lam: float,
-    gamma: float,
+    gamma: float | Array,
     rho: float,
     *,
     tol: float,
     max_iter: int,
 ) -> tuple[Array, dict[str, Array]]:
     """Descend Eq. (7) from codes ``A`` (L, r) by proximal gradient steps, backtracking row by row.
+
+    ``gamma`` is one weight for all images or one for each, (L,).
 
     A step is taken only if it satisfies the sufficient-decrease condition of the proximal gradient method and does
     not raise the row's objective, so the descent is monotone whatever the shape of the entropy.
@@ -155,6 +157,7 @@ def aware_codes(
         Per image: ``objective_before``, ``objective_after``, ``entropy_before``, ``entropy_after``, ``n_iter``.
     """
     r, p = Dx.shape
+    weight = np.broadcast_to(np.asarray(gamma, dtype=X.dtype), len(X))
     G = Dx @ Dx.T
     XD = X @ Dx.T
     A = A.copy()
@@ -166,8 +169,8 @@ def aware_codes(
         """g(a) of Eq. (7) and its gradient."""
         aG = a @ G
         H, dH = entropy_gradient(a @ Dz, Z_unseen, rho)
-        value = np.einsum("ij,ij->i", aG - 2 * XD[rows], a) / p + constant[rows] + gamma * H
-        return value, 2.0 / p * (aG - XD[rows]) + gamma * dH @ Dz.T
+        value = np.einsum("ij,ij->i", aG - 2 * XD[rows], a) / p + constant[rows] + weight[rows] * H
+        return value, 2.0 / p * (aG - XD[rows]) + weight[rows, None] * dH @ Dz.T
 
     def l1(a: Array) -> Array:
         return lam / r * np.abs(a).sum(axis=1)
@@ -179,7 +182,7 @@ def aware_codes(
         "n_iter": np.zeros(len(X), dtype=np.int64),
     }
     # Without an entropy the start, Eq. (5)'s code, is the answer.
-    todo = np.arange(len(X)) if gamma > 0 else np.arange(0)
+    todo = np.flatnonzero(weight > 0)
     a, step = A[todo], np.full(len(todo), longest)
     g, dg = smooth(a, todo) if len(todo) else (np.empty(0), a)
     for _ in range(max_iter):

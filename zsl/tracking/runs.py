@@ -54,6 +54,8 @@ def _log(result: Result, config: Mapping[str, Any], folder: Path) -> str:
     model = config["model"].get("name", config["model"]["_target_"].rpartition(".")[2])
     rules = f"{config['inference']['attributes']}+{config['inference']['labels']}"
     name = f"{key['dataset']['name']} {key['split']['name']} {model} {rules} seed {key['seed']}"
+    if folder.name.isdigit():
+        name += f" #{folder.name}"  # a sweep's jobs differ by more than a name can hold: their number tells them apart
     tags = {
         "zsl.folder": str(folder),
         "zsl.content": str(key["dataset"]["content"]),
@@ -75,9 +77,12 @@ def _log(result: Result, config: Mapping[str, Any], folder: Path) -> str:
     except BaseException:
         client.set_terminated(run.info.run_id, "FAILED")
         raise
-    where = f"{uri}/#" if uri.startswith("http") else "http://127.0.0.1:5000/#"
-    hint = "" if uri.startswith("http") else " (after `make ui`)"
-    return f"{where}/experiments/{experiment}/runs/{run.info.run_id}{hint}"
+    page = f"/#/experiments/{experiment}/runs/{run.info.run_id}"
+    if uri.startswith("http"):
+        return uri + page
+    # The Makefile's target opens the checkout's own store only.
+    own = Path("Makefile").is_file() and uri == f"sqlite:///{Path('multirun').resolve() / 'mlflow.db'}"
+    return f"http://127.0.0.1:5000{page} (after `{'make ui' if own else f'mlflow ui --backend-store-uri {uri}'}`)"
 
 
 def open_store(settings: Mapping[str, Any], output_dir: Path) -> tuple[str, str]:
@@ -109,13 +114,12 @@ def open_store(settings: Mapping[str, Any], output_dir: Path) -> tuple[str, str]
     uri = f"sqlite:///{database}"
     with (output_dir / ".mlflow.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        fresh = not database.exists()
         _quiet()
         client = MlflowClient(tracking_uri=uri)
         found = client.get_experiment_by_name(name)
-        if fresh:
-            with sqlite3.connect(database) as connection:
-                connection.execute("PRAGMA journal_mode=WAL")
+        # Every time, because whoever made the file may have been killed before this line; it costs nothing.
+        with sqlite3.connect(database) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
         if found:
             return uri, found.experiment_id
         # The tag keeps MLflow's UI from opening the page for language models.
