@@ -48,6 +48,7 @@ digits: $(STAMP)  ## attribute-agnostic accuracy over all 120 choices of three u
 
 compare: $(STAMP)  ## every method on ten splits of real images under one protocol, and their table (an hour)
 	$(PY) -m zsl.main experiment=compare $(ARGS)
+	$(PY) -m zsl.main experiment=compare model=coupled tune=none feature.pca=256 inference=aag,taaw $(ARGS)
 	$(PY) -m zsl.report.compare multirun/compare
 
 clean:  ## remove caches and the virtual environment (results in multirun/ stay)

@@ -53,6 +53,13 @@ def test_a_fold_holds_training_images_of_seen_classes_alone(raw):
     assert len(part.X_test_seen) == 0
 
 
+def test_images_keep_their_own_attributes_in_a_fold(raw):
+    own = raw.Z + np.random.default_rng(0).standard_normal(raw.Z.shape)
+    held = np.array([1, 4, 7])
+    part = tuning.fold(replace(raw, Z_images=own), held)
+    assert_array_equal(part.Z, own[~np.isin(raw.y, held)])
+
+
 @pytest.mark.parametrize("model", ["eszsl", "sae"])
 def test_selection_sees_neither_unseen_images_nor_labels_nor_attributes(raw, model):
     rng = np.random.default_rng(0)
