@@ -147,12 +147,15 @@ def test_interruption_is_one_line(tmp_path):
         # A shell that starts the tests in the background has them ignore the signal, and their children with them.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-    # Hydra's folder appears when the job starts; it then fits until it is stopped.
-    while run.poll() is None and not list(tmp_path.glob("multirun/2*/*/.hydra/overrides.yaml")):
-        time.sleep(0.1)
-    time.sleep(1)
-    run.send_signal(signal.SIGINT)
-    _, errors = run.communicate(timeout=60)
+    try:
+        # Hydra's folder appears when the job starts; it then fits until it is stopped.
+        while run.poll() is None and not list(tmp_path.glob("multirun/2*/*/.hydra/overrides.yaml")):
+            time.sleep(0.1)
+        time.sleep(1)
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=60)
+    finally:
+        run.kill()
     assert run.returncode == 130, errors
     assert errors.strip().splitlines() == ["zsl: interrupted; finished runs are complete in their folders."]
 
