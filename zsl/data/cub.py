@@ -16,7 +16,7 @@ from zsl.data import xlsa17
 from zsl.data.dataset import ImageTable
 from zsl.data.files import read_lines, read_table
 from zsl.data.folder import Folder
-from zsl.data.layout import choose, with_class_splits
+from zsl.data.layout import CLASS_LISTS, archive_provenance, choose, with_class_splits
 from zsl.data.tables import (
     class_rows,
     feature_file,
@@ -31,9 +31,6 @@ from zsl.errors import UserError
 
 # Certainty 1 means that the part was not visible, so that absent says nothing about the bird.
 _NOT_VISIBLE = 1
-
-# The official archive has no class split; lists of unseen classes may be put beside it.
-_LISTS = {"proposed": "testclasses.txt", "standard": "testclasses_ss.txt"}
 
 
 def load(
@@ -106,19 +103,9 @@ def load(
         semantics=semantics or "continuous",
         n_unseen=50 if len(class_names) == 200 else None,
         validation=validation_lists(folder, class_names),
-        provenance={
-            "root": str(where),
-            "layout": "official archive",
-            "feature_file": path.name,
-            "network": stored.network,
-            "files": folder.files,
-            "missing_splits": {
-                name: f"it would be read from {where / file}, the class list of xlsa17; "
-                for name, file in _LISTS.items()
-            },
-        },
+        provenance=archive_provenance(folder, path, stored.network),
     )
-    return with_class_splits(result, folder, dict(_LISTS))
+    return with_class_splits(result, folder, dict(CLASS_LISTS))
 
 
 def _labels(folder: Folder, n_images: int, n_classes: int) -> Array:

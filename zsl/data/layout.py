@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from zsl.data.splits import hold_out, named_classes
 from zsl.data.tables import class_list
 from zsl.data.xlsa17 import unpacked
 from zsl.errors import UserError
+
+# The official archives of CUB and SUN have no class split; lists of unseen classes may be put beside them.
+CLASS_LISTS = {"proposed": "testclasses.txt", "standard": "testclasses_ss.txt"}
 
 
 def choose(root: str, layout: str, *, name: str, marker: str, archive: str, how_to_get: str) -> tuple[str, Path]:
@@ -47,6 +51,21 @@ def choose(root: str, layout: str, *, name: str, marker: str, archive: str, how_
     if layout == "auto" and base.is_dir():
         what = f"{base} has neither {wanted[layout]}"
     raise UserError(f"dataset={name} is not here: {what}; {how_to_get}.")
+
+
+def archive_provenance(folder: Folder, features: Path, network: str) -> dict[str, Any]:
+    """The record of a table read from an official archive whose splits come from ``CLASS_LISTS``."""
+    return {
+        "root": str(folder.root),
+        "layout": "official archive",
+        "feature_file": features.name,
+        "network": network,
+        "files": folder.files,
+        "missing_splits": {
+            name: f"it would be read from {folder.root / file}, the class list of xlsa17; "
+            for name, file in CLASS_LISTS.items()
+        },
+    }
 
 
 def with_class_splits(table: ImageTable, folder: Folder, lists: dict[str, str | tuple[str, ...]]) -> ImageTable:

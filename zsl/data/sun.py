@@ -15,12 +15,9 @@ from zsl.data import xlsa17
 from zsl.data.dataset import ImageTable
 from zsl.data.files import need, read_mat
 from zsl.data.folder import Folder
-from zsl.data.layout import choose, with_class_splits
+from zsl.data.layout import CLASS_LISTS, archive_provenance, choose, with_class_splits
 from zsl.data.tables import feature_file, in_image_order, missing_values, named_table, read_features, validation_lists
 from zsl.errors import UserError
-
-# The official archive has no class split; lists of unseen classes may be put beside it.
-_LISTS = {"proposed": "testclasses.txt", "standard": "testclasses_ss.txt"}
 
 
 def load(
@@ -109,19 +106,9 @@ def load(
         semantics=semantics or "continuous",
         n_unseen=72 if len(class_names) == 717 else None,
         validation=validation_lists(folder, class_names),
-        provenance={
-            "root": str(where),
-            "layout": "official archive",
-            "feature_file": path.name,
-            "network": stored.network,
-            "files": folder.files,
-            "missing_splits": {
-                name: f"it would be read from {where / file}, the class list of xlsa17; "
-                for name, file in _LISTS.items()
-            },
-        },
+        provenance=archive_provenance(folder, path, stored.network),
     )
-    return with_class_splits(result, folder, dict(_LISTS))
+    return with_class_splits(result, folder, dict(CLASS_LISTS))
 
 
 def _class_of(path: str) -> str:
