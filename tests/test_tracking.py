@@ -10,11 +10,11 @@ import subprocess
 import sys
 
 import pytest
+from zsl.tracking.runs import _name, flatten, open_store
 
 from conftest import ROOT
 from zsl import compose, run
 from zsl.errors import UserError
-from zsl.tracking.runs import _name, flatten, open_store
 
 SETTINGS = {"name": "mlflow", "uri": None, "experiment": "zsl", "on_error": "warn"}
 QUICK = ["dataset=synthetic", "model.n_iter=1", "inference=aag"]

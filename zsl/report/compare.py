@@ -17,7 +17,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.errors import UserError
-from zsl.report.run import RESULTS
+from zsl.records import RESULTS
 
 
 @dataclass

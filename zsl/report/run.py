@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zsl.checks import Array
+from zsl.records import RESULTS
 
 if TYPE_CHECKING:
     from zsl.experiment import Result
 
-RESULTS, CONFIG, PER_CLASS, DICTIONARIES = "results.json", "config.yaml", "per_class.csv", "dictionaries.npz"
+CONFIG, PER_CLASS, DICTIONARIES = "config.yaml", "per_class.csv", "dictionaries.npz"
 PREDICTIONS = "predictions.csv"
 
 
