@@ -30,8 +30,8 @@ class ServedPipeline(PythonModel):
         allow = (context.model_config or {}).get("allow_targets", ())
         self.pipeline = Pipeline.load(context.artifacts["pipeline"], allow_targets=allow)
 
-    # No annotations: MLflow would derive a second signature from them.
-    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
+    # MLflow reads the annotation at run time; without one it warns, and of others it makes a second signature.
+    def predict(self, context: Any, model_input: np.ndarray, params: Any = None) -> Any:
         """A list of ``{"label": name, "scores": {name: score}}``, one for each row."""
         params = params or {}
         try:

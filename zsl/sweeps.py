@@ -126,7 +126,7 @@ def _swept(config: DictConfig) -> dict[str, int] | None:
 
 
 def _overrides(config: DictConfig) -> list[Any] | None:
-    """The overrides of a multirun and those of its YAML file, parsed; None if another sweeper than Hydra's reads them."""
+    """The overrides of a multirun and those of its YAML file, parsed; None with another sweeper than Hydra's."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
     from omegaconf import OmegaConf

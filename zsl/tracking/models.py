@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
+import tempfile
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,9 @@ def log_model(uri: str, run: str, folder: Path, *, register: str | None = None) 
     Nothing is pickled, and nothing is loaded here: the signature follows from the file. With ``register`` the model
     becomes a new version of that name in the registry.
     """
-    import mlflow
+    from mlflow import MlflowClient, pyfunc
+    from mlflow.entities import LoggedModelOutput
+    from mlflow.exceptions import MlflowException
     from mlflow.models import Model
 
     spec = find_spec("zsl.serving")
@@ -29,39 +32,28 @@ def log_model(uri: str, run: str, folder: Path, *, register: str | None = None) 
     with np.load(folder / MODEL, allow_pickle=False) as stored:
         text, example = json.loads(str(stored["pipeline"])), stored["example"]
     about = text["about"]
-    client = mlflow.MlflowClient(uri)
+    client = MlflowClient(uri)
     experiment = client.get_run(run).info.experiment_id
-    model = client.create_logged_model(
-        experiment, name="pipeline", source_run_id=run, model_type="zero-shot classifier"
-    )
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(uri)  # a model can be logged to the current store only
-    # What MLflow has to say about a package that is on no index, and about its own type hints, is no news.
-    quiet = [logging.getLogger(f"mlflow.{name}") for name in ("models.model", "utils.environment", "pyfunc")]
-    levels = [logger.level for logger in quiet]
-    for logger in quiet:
-        logger.setLevel(logging.ERROR)
-    try:
-        Model.log(
-            None,
-            flavor=mlflow.pyfunc,
-            run_id=run,
-            model_id=model.model_id,
-            validate_serving_input=False,
-            registered_model_name=register,
-            await_registration_for=0,
+    model = client.create_logged_model(experiment, name="pipeline", source_run_id=run, model_type="zero-shot")
+    with tempfile.TemporaryDirectory() as scratch:
+        pyfunc.save_model(
+            path=Path(scratch) / "model",
+            mlflow_model=Model(run_id=run, model_id=model.model_id, model_uuid=model.model_id),
             python_model=spec.origin,
             artifacts={"pipeline": str(folder / MODEL)},
             signature=signature(about["n_features"]),
             input_example=example.astype(np.float64),
             pip_requirements=[f"zsl-cdl=={_version()}"],
             model_config={"allow_targets": list(text["config"].get("allow_targets", ()))},
-            metadata={"dataset": about["dataset"], "feature": about["feature"]},
+            metadata={k: about[k] for k in ("dataset", "feature", "split", "digest")},
         )
-    finally:
-        mlflow.set_tracking_uri(before)
-        for logger, level in zip(quiet, levels):
-            logger.setLevel(level)
+        client.log_model_artifacts(model.model_id, str(Path(scratch) / "model"))
+    client.finalize_logged_model(model.model_id, "READY")
+    client.log_outputs(run, [LoggedModelOutput(model.model_id, step=0)])
+    if register is not None:
+        with suppress(MlflowException):  # it is there already
+            client.create_registered_model(register)
+        client.create_model_version(register, model.artifact_location, run, model_id=model.model_id)
 
 
 def signature(n_features: int) -> Any:

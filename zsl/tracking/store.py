@@ -110,6 +110,7 @@ def environment() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 
@@ -199,6 +200,6 @@ def clean(key: str) -> str:
 
 
 def _quiet() -> None:
-    """Creating tables is announced by some thirty log lines; none of them is news."""
-    for logger in ("alembic", "mlflow.store.db.utils"):
+    """Creating tables is announced by some thirty log lines, models by their own; none of them is news."""
+    for logger in ("alembic", "mlflow.store.db.utils", "mlflow.pyfunc"):
         logging.getLogger(logger).setLevel(logging.WARNING)
