@@ -227,8 +227,7 @@ def limit_threads(n: int | None, launcher: Mapping[str, Any]) -> int:
         many = {pool["prefix"]: n for pool in threadpool_info() if pool["num_threads"] > n}
         if many:
             threadpool_limits(many)
-    if "numba" in sys.modules:
-        import numba
-
-        numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS, numba.get_num_threads()))  # type: ignore[attr-defined]
+    numba = sys.modules.get("numba")
+    if numba is not None:
+        numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS, numba.get_num_threads()))
     return n

@@ -96,8 +96,10 @@ class Session:
     def _send(self, plain: Mapping[str, Any]) -> None:
         self._create()
         assert self._store is not None
-        send(self._store, self.status, self.folder, plain)
-        self._write()
+        try:
+            send(self._store, self.status, self.folder, plain)
+        finally:
+            self._write()  # how far it came, so that an upload doubles nothing
 
     def fail(self, error: BaseException) -> None:
         """The run ended in an exception; interruptions count as KILLED."""
