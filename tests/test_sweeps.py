@@ -291,9 +291,14 @@ def test_a_killed_worker_and_going_on_where_the_sweep_stopped(tmp_path):
     sweep_ = ("-m", "model.n_iter=1,100000", "dataset=synthetic", "inference=aag")
     one = start(*sweep_, *JOBLIB, cwd=tmp_path)
     try:
-        wait_for(lambda: running(tmp_path) and list(tmp_path.glob("multirun/2*/*/0/results.json")), one)
-        (path,) = running(tmp_path)
-        os.kill(json.loads(path.read_text())["process"]["pid"], signal.SIGKILL)
+
+        def stands(n):
+            path = next(tmp_path.glob(f"multirun/2*/*/{n}/status.json"), None)
+            return records.read(path) if path else {}
+
+        wait_for(lambda: (stands(0).get("tracking") or {}).get("complete"), one)
+        wait_for(lambda: (stands(1).get("tracking") or {}).get("run_id"), one)
+        os.kill(stands(1)["process"]["pid"], signal.SIGKILL)
         _, err = one.communicate(timeout=120)
     finally:
         one.kill()

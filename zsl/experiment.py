@@ -178,6 +178,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
 
         if data.names_unseen:
             write_predictions(data.names_unseen, data.unseen_names, stages[-1].scores, data.y_unseen, folder)
+        (folder / MODEL).unlink(missing_ok=True)  # of a run before, in a folder of a fixed name
         if plain["save_model"]:
             _save_model(plain, raw, model, transforms, result, folder / MODEL)
         write(result, plain, folder)
@@ -315,7 +316,9 @@ def certificates(model: Model, stages: list[Stage]) -> dict[str, float]:
     curve = getattr(model, "objective_", None) or getattr(model, "objective_x_", None)
     if not curve:
         return {}
-    gap = max([float(model.lasso_gap_max_), *(stage.gap for stage in stages)])  # type: ignore[attr-defined]
+    if not hasattr(model, "lasso_gap_max_"):  # a loss over epochs, of a model without codes
+        return {"objective": float(curve[-1])}
+    gap = max([float(model.lasso_gap_max_), *(stage.gap for stage in stages)])
     return {"lasso_gap_max": gap, "objective": float(curve[-1])}
 
 

@@ -120,6 +120,19 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+def settle(path: Path, record: dict[str, Any]) -> dict[str, Any]:
+    """Put right the ``status.json`` of a run whose process is gone: KILLED, or FINISHED if its results are complete."""
+    found = path.parent / RESULTS
+    mine = read(found).get("digest") == record.get("digest") is not None
+    if mine and found.stat().st_mtime * 1000 >= record["started"]:
+        # It was killed while the tracking store was told.
+        record |= {"status": FINISHED, "ended": int(found.stat().st_mtime * 1000)}
+    else:
+        record |= {"status": KILLED, "ended": now_ms(), "error": "its process was killed"}
+    write(path, record)
+    return record
+
+
 # --- processes ----------------------------------------------------------------------------------------------
 
 

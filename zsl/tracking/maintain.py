@@ -40,9 +40,10 @@ def repair(folders: Iterable[Path], *, older_than: float | None = None) -> list[
             if gone is None:
                 said.append(f"{path.parent}: left alone, it runs on {status['process']['host']} (--older-than HOURS)")
             elif gone:
-                status |= {"status": records.KILLED, "ended": records.now_ms(), "error": "its process was killed"}
-                records.write(path, status)
-                said.append(f"{path.parent}: KILLED{_tell_store(status, path.parent)}")
+                status = records.settle(path, status)
+                tells = status["status"] == records.KILLED
+                how = _tell_store(status, path.parent) if tells else "; python -m zsl.tracking upload sends it"
+                said.append(f"{path.parent}: {status['status']}{how}")
         for path in sorted(records.sweeps(folder)):
             about = records.read(path)
             if about.get("status") == records.RUNNING and _gone(about, older_than):

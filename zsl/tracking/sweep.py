@@ -52,8 +52,7 @@ def jobs_of(about: Mapping[str, Any]) -> Jobs:
         if status.get("sweep") != about["id"]:
             continue
         if status["status"] == records.RUNNING and records.alive(status["process"]) is False:
-            status |= {"status": records.KILLED, "ended": records.now_ms(), "error": "its process was killed"}
-            records.write(path / records.STATUS, status)
+            status = records.settle(path / records.STATUS, status)
         found.by_status.setdefault(status["status"], []).append(path)
         if status["status"] == records.FINISHED:
             found.metrics[path] = records.read(path / records.RESULTS).get("metrics", {})
