@@ -56,7 +56,7 @@ def test_the_model_answers_with_labels_and_scores(logged, loaded):
     answers = loaded.predict(raw.X_unseen.astype(np.float64))
     scores = result.stages[-1].scores
     assert [a["label"] for a in answers] == [raw.unseen_names[m] for m in scores.argmax(axis=1)]
-    assert list(answers[0]["scores"])[0] == answers[0]["label"]
+    assert next(iter(answers[0]["scores"])) == answers[0]["label"]
     assert_allclose([[a["scores"][name] for name in raw.unseen_names] for a in answers], scores, rtol=1e-9)
 
 
@@ -84,7 +84,8 @@ def test_signature_example_and_version(logged, loaded):
     example = loaded.input_example
     assert_allclose(example, raw.X_unseen[:2])
     (version,) = client.search_model_versions("name='test'")
-    assert version.model_id == model.model_id
+    assert version.source == model.artifact_location
+    assert version.run_id == model.source_run_id
 
 
 def test_nothing_is_pickled(logged):

@@ -28,8 +28,9 @@ needs_joblib = pytest.mark.skipif(find_spec("hydra_plugins.hydra_joblib_launcher
 needs_submitit = pytest.mark.skipif(find_spec("submitit") is None, reason="no submitit: pip install 'zsl-cdl[slurm]'")
 
 
-def start(*arguments, cwd, **environment):
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **environment}
+def start(*arguments, cwd, unset=(), **environment):
+    env = {k: v for k, v in os.environ.items() if k not in unset}
+    env |= {"PYTHONPATH": str(ROOT), "COLUMNS": "200", **environment}
     return subprocess.Popen(
         [sys.executable, "-m", "zsl.main", *arguments], cwd=cwd, env=env, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
@@ -313,6 +314,34 @@ def test_a_killed_worker_and_going_on_where_the_sweep_stopped(tmp_path):
     )
     assert again.returncode == 0, again.err
     assert "1 finished, 1 skipped" in again.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=-1"], marks=needs_joblib),
+        pytest.param(["hydra/launcher=submitit_local"], marks=needs_submitit),
+        pytest.param(["threads=1"]),
+    ],
+    ids=["joblib", "submitit", "threads=1"],
+)
+def test_parallel_jobs_do_not_oversubscribe(tmp_path, launcher):
+    """What BLAS and numba use inside a job, with nothing in the environment that limits them."""
+    (tmp_path / "mine.py").write_text(
+        "from zsl.models import Ridge\n"
+        "class Counting(Ridge):\n"
+        "    def fit(self, *data):\n"
+        "        import numba, threadpoolctl\n"
+        "        blas = {p['num_threads'] for p in threadpoolctl.threadpool_info() if p['user_api'] == 'blas'}\n"
+        "        assert (blas, numba.get_num_threads()) == ({1}, 1), (blas, numba.get_num_threads())\n"
+        "        return super().fit(*data)\n"
+    )
+    mine = ("model=ridge", "model._target_=mine.Counting", "allow_targets=[mine]", "dataset=synthetic", "tracking=none")
+    free = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS")
+    job_ = start(*mine, *launcher, "-m", "model.gamma=1,2", cwd=tmp_path, unset=free, PYTHONPATH=f"{ROOT}:{tmp_path}")
+    out, err = job_.communicate(timeout=300)
+    assert job_.returncode == 0, out + err
 
 
 @pytest.mark.slow

@@ -113,6 +113,29 @@ def test_a_store_that_fails_costs_a_warning(tmp_path, caplog):
     assert not (tmp_path / "run2" / "results.json").exists()
 
 
+def test_a_server_that_is_down_is_asked_once_a_minute(tmp_path, monkeypatch, caplog):
+    """A dead server costs seconds of retries: once, not for every job of a sweep and twice in each."""
+    from zsl.tracking import store
+
+    asked = []
+
+    def refuse(settings, _):
+        asked.append(settings["uri"])
+        raise OSError("connection refused")
+
+    monkeypatch.setattr(store, "open_store", refuse)
+    monkeypatch.setattr(store, "_down", {})
+    for n in (1, 2):
+        run(compose([*QUICK, "tracking.uri=http://127.0.0.1:9", f"output_dir={tmp_path}"]), tmp_path / f"run{n}")
+    assert asked == ["http://127.0.0.1:9"]
+    assert caplog.text.count("connection refused") == 4
+    assert caplog.text.count("upload it later") == 2
+    store.forget()
+    with pytest.raises(OSError, match="refused"):
+        store.Store.open({"uri": "http://127.0.0.1:9", "experiment": "zsl"}, tmp_path)
+    assert len(asked) == 2
+
+
 def test_an_upload_completes_what_the_store_did_not_get(tmp_path, caplog, monkeypatch, capsys):
     out, folder = tmp_path / "out", tmp_path / "out" / "run"
     # The store breaks after the run began and before it ended, in the middle of what is sent.

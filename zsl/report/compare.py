@@ -113,7 +113,8 @@ def show(rows: Sequence[Row], metric: str, heading: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    out = Table("method", title=f"{heading}: {metric}", title_justify="left")
+    selections = "; ".join(dict.fromkeys(row.selection for row in rows))
+    out = Table("method", title=f"{heading}: {metric}; {selections}", title_justify="left")
     for column in ("mean", "std", "splits", "rank", "fit s", "tune s"):
         out.add_column(column, justify="right")
     out.add_column("settings")

@@ -12,7 +12,7 @@ from zsl import records
 from zsl.errors import UserError
 from zsl.tracking import sweep
 from zsl.tracking.session import close, one_line, send, tags
-from zsl.tracking.store import Store
+from zsl.tracking.store import Store, forget
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +115,7 @@ def upload(folders: Iterable[Path], *, uri: str | None = None, every: bool = Fal
     UserError
         If the store cannot be reached.
     """
+    forget()
     said: list[str] = []
     stores: dict[tuple[str | None, str, str], Store] = {}
     for folder in folders:

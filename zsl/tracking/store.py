@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sqlite3
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,6 +23,16 @@ _SUFFIXES = {".json", ".yaml", ".csv", ".npz", ".log"}
 _NOT_ARTIFACTS = {records.STATUS, "model.npz"}
 
 
+# Servers that did not answer: since when, and what was said. Finding out takes seconds, too many for every job.
+_down: dict[str, tuple[float, str]] = {}
+_PATIENCE = 60.0
+
+
+def forget() -> None:
+    """Servers that did not answer are asked again at once."""
+    _down.clear()
+
+
 @dataclass
 class Store:
     """An experiment in a tracking store."""
@@ -35,9 +46,18 @@ class Store:
     def open(cls, settings: Mapping[str, Any], output_dir: Path) -> Store:
         """The store that ``tracking.uri`` and ``tracking.experiment`` name; whatever MLflow raises passes through."""
         environment()
+        address = str(settings["uri"])
+        since, why = _down.get(address, (-_PATIENCE, ""))
+        if time.monotonic() - since < _PATIENCE:
+            raise ConnectionError(why)
         from mlflow import MlflowClient
 
-        uri, experiment = open_store(settings, output_dir)
+        try:
+            uri, experiment = open_store(settings, output_dir)
+        except Exception as error:
+            if address.startswith("http"):
+                _down[address] = (time.monotonic(), str(error))
+            raise
         return cls(uri, experiment, MlflowClient(tracking_uri=uri))
 
     def begin(self, name: str, tags: Mapping[str, str], *, started: int, parent: str | None = None) -> str:
