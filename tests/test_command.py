@@ -163,6 +163,16 @@ def test_known_flags_are_those_of_hydra():
     assert {name: tuple(a.choices) for a in actions for name in a.option_strings if a.choices} == _WORDS
 
 
+def test_a_key_that_one_option_of_a_sweep_lacks():
+    from hydra.errors import ConfigCompositionException
+
+    from zsl.config import explain
+
+    error = ConfigCompositionException("Could not override 'model.n_iter'.")
+    said = explain(error, ["-m", "model=coupled,eszsl", "model.n_iter=1"])
+    assert said.startswith("model.n_iter does not exist; model=eszsl has: gamma, lam, name, y_negative")
+
+
 def test_a_launcher_that_is_not_installed_is_named():
     from hydra.errors import MissingConfigException
 
@@ -202,8 +212,8 @@ def test_interruption_is_one_line(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
-        # Hydra's folder appears when the job starts; it then fits until it is stopped.
-        while run.poll() is None and not list(tmp_path.glob("multirun/2*/*/.hydra/overrides.yaml")):
+        # It fits from here until it is stopped. (An interruption while compiled modules are imported may be lost in them.)
+        while run.poll() is None and not list(tmp_path.glob("multirun/2*/*/status.json")):
             time.sleep(0.1)
         time.sleep(1)
         run.send_signal(signal.SIGINT)

@@ -240,11 +240,24 @@ def explain(error: Exception, overrides: list[str]) -> str:
 
 def _unknown_key(key: str, overrides: list[str]) -> str:
     parent, _, leaf = key.rpartition(".")
-    valid = _keys_under(parent, [o for o in overrides if not re.match(rf"\+*{re.escape(key)}(\.|=|@)", o)])
+    rest = [o for o in overrides if not re.match(rf"\+*{re.escape(key)}(\.|=|@)", o)]
     where = f"{parent} has" if parent else "there are"
+    valid: list[str] = []
+    for option in _swept_options(parent, rest) or [""]:
+        chosen = [o for o in rest if not o.startswith(f"{parent}=")] + [f"{parent}={option}"] if option else rest
+        valid = _keys_under(parent, chosen)
+        if option and valid and leaf not in valid:
+            where = f"{parent}={option} has"
+            break
     if not valid:
         return f"{key} does not exist; `--cfg job` shows what does."
     return f"{key} does not exist{_did_you_mean(leaf, valid)}; {where}: {', '.join(valid)}."
+
+
+def _swept_options(group: str, overrides: list[str]) -> list[str]:
+    """The options of a group that a sweep goes through, where it lists them; it may be one of them that lacks a key."""
+    value = next((o.partition("=")[2] for o in overrides if o.startswith(f"{group}=")), "")
+    return [v.strip() for v in value.split(",")] if "," in value and "(" not in value and group in groups() else []
 
 
 def _keys_under(parent: str, overrides: list[str]) -> list[str]:
