@@ -212,7 +212,7 @@ def test_interruption_is_one_line(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
-        # It fits from here until it is stopped. (An interruption while compiled modules are imported may be lost in them.)
+        # It fits from here until it is stopped. (Compiled modules may lose an interruption while they are imported.)
         while run.poll() is None and not list(tmp_path.glob("multirun/2*/*/status.json")):
             time.sleep(0.1)
         time.sleep(1)

@@ -72,10 +72,11 @@ def test_artifacts_stay_in_the_output_folder(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"out", "run"}
 
 
-def test_many_processes_create_one_store(tmp_path):
+@pytest.mark.parametrize("uri", [None, pytest.param("sqlite:///out/mlflow.db", marks=pytest.mark.slow)])
+def test_many_processes_create_one_store(tmp_path, uri):
     code = (
         "from pathlib import Path; from zsl.tracking.store import open_store\n"
-        f"print(open_store({SETTINGS!r}, Path('out'))[1])"
+        f"print(open_store({ ({**SETTINGS, 'uri': uri})!r}, Path('out'))[1])"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     jobs = [
@@ -164,6 +165,20 @@ def test_an_upload_completes_what_the_store_did_not_get(tmp_path, caplog, monkey
     assert main(["upload", str(folder)]) == 0
     assert capsys.readouterr().out == "nothing to do\n"
     assert len(recorded(out)) == 1
+
+
+def test_everything_to_another_store_once(tmp_path, store, capsys):
+    from zsl.tracking.__main__ import main
+
+    run(compose([*QUICK, f"output_dir={store}"]), store / "run")
+    other = tmp_path / "other" / "mlflow.db"
+    for said in (1, 0):
+        assert main(["upload", str(store), "--uri", f"sqlite:///{other}"]) == 0
+        assert ("/#/experiments/" in capsys.readouterr().out) == bool(said)
+    (found,) = recorded(other.parent)
+    assert found.info.status == "FINISHED"
+    assert len(recorded(store)) == 1
+    assert {p.name for p in other.parent.iterdir()} >= {"mlflow.db", "mlartifacts"}
 
 
 def test_runs_without_tracking_are_uploaded_on_request(tmp_path, store, capsys):
@@ -287,3 +302,31 @@ def test_settings_are_refused_before_the_work(tmp_path):
 def test_names_and_flattening():
     assert flatten({"a": {"b": 1, "c": {"d": None}}, "e": [1, 2]}) == {"a.b": 1, "a.c.d": None, "e": [1, 2]}
     assert clean("grizzly+bear/acc@5 %") == "grizzly_bear/acc_5 _"
+
+
+@pytest.mark.slow
+def test_tracking_costs_at_most_a_fifth_of_a_second(tmp_path, monkeypatch):
+    """Beyond imports: the second and later runs of a process, model and artifacts included; `pytest -s` prints them."""
+    import time
+
+    from zsl.tracking import Session
+
+    spent = []
+
+    def timed(method):
+        def call(*arguments):
+            begun = time.perf_counter()
+            try:
+                return method(*arguments)
+            finally:
+                spent.append(time.perf_counter() - begun)
+
+        return call
+
+    monkeypatch.setattr(Session, "start", timed(Session.start))
+    monkeypatch.setattr(Session, "finish", timed(Session.finish))
+    for n in range(10):
+        run(compose(["dataset=digits", "model.n_iter=1", f"output_dir={tmp_path / 'out'}"]), tmp_path / f"run{n}")
+    each = sorted(a + b for a, b in zip(spent[2::2], spent[3::2]))
+    print("seconds per run:", [round(t, 3) for t in each])
+    assert each[len(each) // 2] <= 0.2

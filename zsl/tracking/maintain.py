@@ -101,7 +101,7 @@ def upload(folders: Iterable[Path], *, uri: str | None = None, every: bool = Fal
     Parameters
     ----------
     uri : str, optional
-        Another store. All runs go there, those too that have been recorded elsewhere.
+        Another store. All runs go there once, those too that have been recorded elsewhere.
     every : bool
         Runs made with ``tracking=none`` too, to the default store of their output folder.
 
@@ -126,6 +126,8 @@ def upload(folders: Iterable[Path], *, uri: str | None = None, every: bool = Fal
             if about is None or status.get("status") == records.RUNNING:
                 continue
             store = _open(about, stores)
+            if uri is not None and _sent(store, "zsl.folder", str(path.parent.resolve()), status["started"]):
+                continue
             status = {**status, "tracking": about}
             about["parent"] = parents.get(status.get("sweep") or "", about.get("parent"))
             run = about["run_id"]
@@ -166,6 +168,10 @@ def _upload_sweeps(
             parents[about["id"]] = about["run_id"]
             continue
         store = _open(_place(settings, uri, about["output_dir"]), stores)
+        there = _sent(store, "zsl.sweep", about["id"], about["started"]) if uri is not None else None
+        if there is not None:
+            parents[about["id"]] = there
+            continue
         if uri is not None or about["run_id"] is None or not _has(store, about["run_id"]):
             about["run_id"] = sweep.create(store, about)
             said.append(f"{path.parent}: {store.page(about['run_id'])}")
@@ -239,6 +245,14 @@ def _has(store: Store, run: str) -> bool:
     except MlflowException:
         return False
     return True
+
+
+def _sent(store: Store, tag: str, value: str, started: int) -> str | None:
+    """The run that an upload before this one made in another store, by a tag and the moment it started."""
+    found = store.client.search_runs(
+        [store.experiment], f"tags.`{tag}` = '{value}' and attributes.status != 'RUNNING'", max_results=100
+    )
+    return next((r.info.run_id for r in found if r.info.start_time == started), None)
 
 
 def _config(folder: Path) -> dict[str, Any]:

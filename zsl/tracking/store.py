@@ -18,6 +18,7 @@ from zsl import records
 
 # MLflow's limits: longer values would be cut (6000, tags 8000) or refused (250-character keys).
 _MAX_VALUE, _MAX_TAG, _MAX_KEY = 6000, 8000, 250
+_SQLITE = "sqlite:///"
 # Files of a run folder that become artifacts; the fitted pipeline becomes a model instead.
 _SUFFIXES = {".json", ".yaml", ".csv", ".npz", ".log"}
 _NOT_ARTIFACTS = {records.STATUS, "model.npz"}
@@ -144,9 +145,18 @@ def open_store(settings: Mapping[str, Any], output_dir: Path) -> tuple[str, str]
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
+    _quiet()
     name = settings["experiment"]
     uri = settings["uri"]
-    if uri is not None:
+    if uri is None:
+        folder = output_dir.resolve()
+        database = folder / "mlflow.db"
+        uri = f"sqlite:///{database}"
+    elif uri.startswith(_SQLITE):
+        database = Path(uri.removeprefix(_SQLITE)).expanduser().resolve()
+        folder = database.parent
+        uri = f"sqlite:///{database}"
+    else:
         client = MlflowClient(tracking_uri=uri)
         found = client.get_experiment_by_name(name)
         if found is None:
@@ -158,17 +168,13 @@ def open_store(settings: Mapping[str, Any], output_dir: Path) -> tuple[str, str]
                 if found is None:
                     raise
         return uri, found.experiment_id
-    output_dir = output_dir.resolve()
-    output_dir.mkdir(parents=True, exist_ok=True)
-    database = output_dir / "mlflow.db"
-    uri = f"sqlite:///{database}"
-    _quiet()
+    folder.mkdir(parents=True, exist_ok=True)
     # The experiment is created last, so what holds it is complete.
     ready = _experiment_in(database, name)
     if ready is not None:
         _write_ahead(database)
         return uri, ready
-    with (output_dir / ".mlflow.lock").open("w") as lock:
+    with (folder / f".{database.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         client = MlflowClient(tracking_uri=uri)
         found = client.get_experiment_by_name(name)
@@ -179,7 +185,7 @@ def open_store(settings: Mapping[str, Any], output_dir: Path) -> tuple[str, str]
         # The tag keeps MLflow's UI from opening the page for language models.
         return uri, client.create_experiment(
             name,
-            artifact_location=(output_dir / "mlartifacts").as_uri(),
+            artifact_location=(folder / "mlartifacts").as_uri(),
             tags={"mlflow.experimentKind": "custom_model_development"},
         )
 
