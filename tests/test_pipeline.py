@@ -78,6 +78,13 @@ def test_one_row_is_predicted_as_among_many(trained):
     assert_allclose(predict(pipeline, raw.X_unseen[3:4]).scores[0], result.stages[-1].scores[3], rtol=1e-9)
 
 
+def test_transductive_rules_take_one_image_and_new_classes(tmp_path):
+    _, raw, pipeline = fitted(tmp_path, "model.n_iter=1", "inference=taaw")
+    new = {"new": raw.Z_unseen[0]}
+    assert predict(pipeline, raw.X_unseen[:1], "unseen", new).scores.shape == (1, 6)
+    assert np.isfinite(predict(pipeline, raw.X_unseen[:1], "none", new).scores).all()
+
+
 def test_seen_classes_and_new_ones_together(trained):
     _, _, raw, pipeline = trained
     found = predict(pipeline, raw.X_unseen[:4], "all", {"new": raw.Z_unseen[0]})

@@ -92,7 +92,11 @@ def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch, caplog):
     assert second.stages == []
     assert f"skipped: {tmp_path / 'day' / 'first'} has this result already" in caplog.text
     skipped = json.loads((tmp_path / "day" / "second" / "skipped.json").read_text())
-    assert skipped["record"] == str(tmp_path / "day" / "first")
+    assert skipped["record"] == "../first"
+    # A table of the second folder alone has it too; one of both has it once.
+    first_results = (tmp_path / "day" / "first" / "results.json").resolve()
+    assert records.records_of(tmp_path / "day" / "second") == [first_results]
+    assert records.records_of(tmp_path) == [first_results]
     assert not (tmp_path / "day" / "second" / "results.json").exists()
     with pytest.raises(BaseException, match="fitted again"):
         run(compose([*overrides, "seed=1"]), tmp_path / "day" / "third")

@@ -317,6 +317,38 @@ def test_a_killed_worker_and_going_on_where_the_sweep_stopped(tmp_path):
 
 
 @pytest.mark.slow
+@needs_joblib
+def test_one_job_of_a_parallel_sweep_is_terminated(tmp_path):
+    """`kill PID` of one worker: its job is KILLED by its own handler, and the jobs after it are run."""
+    one = start("-m", "model.n_iter=1,100000,2", "dataset=synthetic", "inference=aag", *JOBLIB, cwd=tmp_path)
+
+    def stands(n):
+        path = next(tmp_path.glob(f"multirun/2*/*/{n}/status.json"), None)
+        return records.read(path) if path else {}
+
+    try:
+        wait_for(lambda: (stands(1).get("tracking") or {}).get("run_id"), one)
+        os.kill(stands(1)["process"]["pid"], signal.SIGTERM)
+        out, err = one.communicate(timeout=120)
+    finally:
+        one.kill()
+    assert one.returncode == 1
+    assert "Traceback" not in out + err
+    assert "2 finished, 1 killed" in err
+    (parent,), children = recorded(tmp_path)
+    assert parent.info.status == "FAILED"
+    assert statuses(children[parent.info.run_id]) == ["FINISHED", "FINISHED", "KILLED"]
+
+
+def test_a_sweep_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "multirun").write_text("a file where the folder should be")
+    done = zsl("dataset=synthetic", "-m", "seed=0,1", cwd=tmp_path)
+    assert done.returncode == 1
+    (line,) = done.err.strip().splitlines()
+    assert "output_dir=FOLDER" in line
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher",
     [

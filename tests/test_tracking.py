@@ -167,6 +167,19 @@ def test_an_upload_completes_what_the_store_did_not_get(tmp_path, caplog, monkey
     assert len(recorded(out)) == 1
 
 
+def test_an_output_folder_that_was_moved_keeps_its_store(tmp_path, store, monkeypatch):
+    from zsl.tracking import session
+    from zsl.tracking.__main__ import main
+
+    with monkeypatch.context() as broken:
+        broken.setattr(session.Store, "begin", lambda *_, **__: (_ for _ in ()).throw(OSError("away")))
+        run(compose([*QUICK, f"output_dir={store}"]), store / "day" / "run")
+    store.rename(tmp_path / "moved")
+    assert main(["upload", str(tmp_path / "moved" / "day")]) == 0
+    assert [r.info.status for r in recorded(tmp_path / "moved")] == ["FINISHED"]
+    assert not store.exists()
+
+
 def test_everything_to_another_store_once(tmp_path, store, capsys):
     from zsl.tracking.__main__ import main
 

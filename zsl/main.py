@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from zsl.config import check_flags, conf_dir, explain, normalise_argv
 from zsl.errors import UserError
+from zsl.interruption import terminable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,7 +34,7 @@ def job(cfg: DictConfig) -> None:
     # Before anything is imported that starts threads.
     limit_threads(threads if isinstance(threads, int) and threads > 0 else None, hydra.launcher)
     try:
-        with _terminable():
+        with terminable() as handled:
             from zsl.experiment import run
 
             run(cfg, Path(hydra.runtime.output_dir))
@@ -49,6 +46,11 @@ def job(cfg: DictConfig) -> None:
             _fail(error)
         # Said once, here; the sweep goes on with its other jobs, and status.json tells main() how this one ended.
         log.error("%s", error)
+    except SystemExit:
+        if not handled:
+            raise
+        # SIGTERM to one worker of a parallel sweep ends its job, which is KILLED now; the others go on.
+        log.error("the run was terminated")
     except Exception:
         log.exception("the run failed")  # Hydra keeps tracebacks out of the job's own log
         if hydra.mode is RunMode.RUN or _TRACEBACK:
@@ -69,7 +71,7 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     error: BaseException | None = None
     try:
-        with _terminable():
+        with terminable():
             hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(job)()
     except BaseException as raised:
         error = raised
@@ -107,24 +109,6 @@ def _explain(error: BaseException, arguments: list[str], *, in_sweep: bool) -> N
         # The output folder: every file that is read has a sentence of its own.
         _fail(UserError(f"{error.filename} cannot be written ({error.strerror}); set output_dir=FOLDER to another."))
     raise error
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends what is inside as an exception does, so that a run that is stopped is recorded as KILLED."""
-    # A handler that somebody else set (a cluster's) stays, and only the main thread may set one.
-    mine = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if mine:
-        signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        if mine:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _terminate(number: int, frame: object) -> NoReturn:
-    sys.exit(128 + number)
 
 
 def _fail(error: UserError) -> NoReturn:

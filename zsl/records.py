@@ -81,6 +81,16 @@ def results(output_dir: Path) -> Iterator[Path]:
     yield from _walk(output_dir, RESULTS)
 
 
+def records_of(folder: Path) -> list[Path]:
+    """Every ``results.json`` under ``folder``, and those elsewhere for which its jobs were skipped."""
+    found = {path.resolve() for path in results(folder)}
+    for path in _walk(folder, SKIPPED):
+        there = path.parent / str(read(path).get("record")) / RESULTS
+        if there.is_file():
+            found.add(there.resolve())
+    return sorted(found)
+
+
 def statuses(output_dir: Path) -> Iterator[Path]:
     """Every ``status.json`` under ``output_dir``."""
     yield from _walk(output_dir, STATUS)

@@ -65,8 +65,12 @@ class Sweep(Callback):
             "run_id": None,
             "complete": tracking["name"] == "none",
         }
+        try:
+            records.write(folder / records.SWEEP, self.about)
+        except OSError:
+            self.about = {}
+            return  # Hydra fails at the same folder in a moment, and is heard
         _started[:] = [self.about]
-        records.write(folder / records.SWEEP, self.about)
         if tracking["name"] != "none":
             from zsl.tracking import sweep
 
@@ -96,7 +100,11 @@ def finish(error: BaseException | None) -> tuple[str, str] | None:
     from zsl.tracking import belongs_to, sweep
 
     belongs_to({})
-    text = sweep.end(about, killed=error is not None and not isinstance(error, Exception), error=error)
+    killed = error is not None and not isinstance(error, Exception)
+    try:
+        text = sweep.end(about, killed=killed, error=error)
+    except OSError as problem:
+        text = f"the sweep's end could not be written to {problem.filename} ({problem.strerror})"
     return about["status"], text
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.errors import UserError
-from zsl.records import RESULTS
+from zsl.records import RESULTS, records_of
 
 
 @dataclass
@@ -47,8 +47,8 @@ class Row:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """The complete records under ``folder``."""
-    records = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.rglob(RESULTS))]
+    """The complete records under ``folder``, and those that its jobs were skipped for (``skip_existing=true``)."""
+    records = [json.loads(p.read_text(encoding="utf-8")) for p in records_of(folder)]
     if not records:
         raise UserError(f"{folder} holds no {RESULTS}; run something first, such as `make compare`.")
     return records

@@ -47,7 +47,11 @@ def repair(folders: Iterable[Path], *, older_than: float | None = None) -> list[
         for path in sorted(records.sweeps(folder)):
             about = records.read(path)
             if about.get("status") == records.RUNNING and _gone(about, older_than):
-                sweep.end(about, killed=True)
+                here = {
+                    "folder": str(path.parent.resolve()),
+                    "output_dir": _output_dir(about["output_dir"], path.parent),
+                }
+                sweep.end({**about, **here}, killed=True)
                 said.append(f"{path.parent}: sweep KILLED")
     return said
 
@@ -85,7 +89,8 @@ def _tell_store(status: dict[str, Any], folder: Path) -> str:
     if not tracking or not tracking["run_id"] or tracking["complete"]:
         return ""
     try:
-        close(Store.open(tracking, Path(tracking["output_dir"])), tracking["run_id"], status, folder)
+        store = Store.open(tracking, Path(_output_dir(tracking["output_dir"], folder)))
+        close(store, tracking["run_id"], status, folder)
     except Exception as error:
         return f" (the store cannot be reached: {one_line(error)})"
     tracking["complete"] = True
@@ -159,7 +164,7 @@ def _upload_sweeps(
     """Parent runs of sweeps by the sweep's id, made where there is none."""
     parents = {}
     for path in _sweep_files(folder):
-        about = records.read(path)
+        about = {**records.read(path), "folder": str(path.parent.resolve())}  # it may have been moved
         settings = about.get("settings", {})
         tracked = settings.get("name", "none") != "none"
         if about.get("status") == records.RUNNING or not (tracked or every or uri):
@@ -167,7 +172,7 @@ def _upload_sweeps(
         if about.get("complete") and about.get("run_id") and uri is None:
             parents[about["id"]] = about["run_id"]
             continue
-        store = _open(_place(settings, uri, about["output_dir"]), stores)
+        store = _open(_place(settings, uri, _output_dir(about["output_dir"], path.parent)), stores)
         there = _sent(store, "zsl.sweep", about["id"], about["started"]) if uri is not None else None
         if there is not None:
             parents[about["id"]] = there
@@ -184,10 +189,10 @@ def _upload_sweeps(
 def _end_sweeps(folder: Path, uri: str | None, parents: Mapping[str, str], stores: dict[Any, Store]) -> None:
     """Counts and status of the sweeps, once their jobs are there."""
     for path in _sweep_files(folder):
-        about = records.read(path)
+        about = {**records.read(path), "folder": str(path.parent.resolve())}
         if about.get("id") not in parents or (about.get("complete") and uri is None):
             continue
-        store = _open(_place(about["settings"], uri, about["output_dir"]), stores)
+        store = _open(_place(about["settings"], uri, _output_dir(about["output_dir"], path.parent)), stores)
         about["run_id"] = parents[about["id"]]
         sweep.tell(store, about, sweep.jobs_of(about))
         if uri is None:
@@ -207,12 +212,20 @@ def _wanted(tracking: dict[str, Any] | None, uri: str | None, every: bool, folde
         return {"experiment": "zsl", "output_dir": ".", **known, "uri": uri, "run_id": None, "parent": None,
                 "complete": False}  # fmt: skip
     if tracking is not None:
-        return None if tracking["complete"] else dict(tracking)
+        return None if tracking["complete"] else {**tracking, "output_dir": _output_dir(tracking["output_dir"], folder)}
     if not every:
         return None
-    output_dir = _config(folder).get("output_dir", "multirun") if (folder / "config.yaml").is_file() else "multirun"
+    output_dir = _output_dir(str(_config(folder).get("output_dir", "multirun")), folder)
     return {"uri": None, "experiment": "zsl", "output_dir": output_dir, "run_id": None, "parent": None,
             "complete": False}  # fmt: skip
+
+
+def _output_dir(known: str, folder: Path) -> str:
+    """The output folder that a run's folder lies in: the known one, or after a move the nearest above with a store."""
+    parents = folder.resolve().parents
+    if Path(known).resolve() in parents:
+        return known
+    return str(next((p for p in parents if (p / "mlflow.db").is_file()), known))
 
 
 def _place(settings: Mapping[str, Any], uri: str | None, output_dir: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import traceback
 from collections.abc import Mapping
@@ -134,7 +135,13 @@ class Session:
 
     def skip(self, found: str, digest: str, metrics: Mapping[str, Any]) -> None:
         """The run has been done before: ``found`` says where, ``metrics`` what came out."""
-        record = {"digest": digest, "record": found, "sweep": self._sweep.get("id"), "metrics": dict(metrics)}
+        record = {
+            "digest": digest,
+            # From here, so that it holds when the whole output folder is moved; or what the store calls it.
+            "record": os.path.relpath(found, self.folder) if Path(found).is_dir() else found,
+            "sweep": self._sweep.get("id"),
+            "metrics": dict(metrics),
+        }
         records.write(self.folder / records.SKIPPED, record)
         log.info("skipped: %s has this result already", found)
 
