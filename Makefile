@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
-.PHONY: help run test test-slow lint bench ui smoke digits compare clean
+.PHONY: help run test test-slow lint bench ui serve repair upload smoke digits compare clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -38,6 +38,17 @@ ui: $(STAMP)  ## compare runs in the MLflow UI (PORT=5000)
 	@echo "runs: http://127.0.0.1:$(PORT)/#/experiments/1/runs"
 	PATH="$(abspath $(VENV)/bin):$$PATH" MLFLOW_DISABLE_TELEMETRY=true $(PY) -m mlflow ui --host 127.0.0.1 --port $(PORT) \
 	  --backend-store-uri sqlite:///$(abspath multirun)/mlflow.db $(ARGS)
+
+serve: $(STAMP)  ## answer for a run's model over HTTP (RUN=the id that its page in the UI shows, PORT=5000)
+	@test -n "$(RUN)" || { echo "say which run: make serve RUN=ID, as its page in the MLflow UI shows (make ui)." >&2; exit 1; }
+	PATH="$(abspath $(VENV)/bin):$$PATH" MLFLOW_DISABLE_TELEMETRY=true MLFLOW_TRACKING_URI=sqlite:///$(abspath multirun)/mlflow.db \
+	  $(PY) -m mlflow models serve -m runs:/$(RUN)/pipeline --env-manager local --host 127.0.0.1 --port $(PORT) $(ARGS)
+
+repair: $(STAMP)  ## mark runs whose process was killed as KILLED
+	$(PY) -m zsl.tracking repair $(ARGS)
+
+upload: $(STAMP)  ## send runs to the tracking store that it does not have, made while its server was down
+	$(PY) -m zsl.tracking upload $(ARGS)
 
 smoke: $(STAMP)  ## the pipeline with every solver on simulated data (under a minute)
 	$(PY) -m zsl.main experiment=smoke $(ARGS)

@@ -22,6 +22,7 @@ Array = NDArray[Any]
 
 Positive = Annotated[float, at.Gt(0), at.Lt(float("inf"))]
 NonNegative = Annotated[float, at.Ge(0), at.Lt(float("inf"))]
+Share = Annotated[float, at.Ge(0), at.Le(1)]
 Fraction = Annotated[float, at.Gt(0), at.Le(1)]
 Count = Annotated[int, at.Ge(1)]
 Seed = Annotated[int, at.Ge(0)]

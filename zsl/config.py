@@ -24,11 +24,22 @@ _VALUE_FLAGS = {
 }  # fmt: skip
 # Their values are few words, so an override after them is not one.
 _WORD_FLAGS = {"--cfg", "-c", "--info", "-i"}
+_FLAGS = {
+    "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", "--shell-completion",
+    "-sc", *_VALUE_FLAGS,
+}  # fmt: skip
+# What may follow these; the others take any text.
+_WORDS = {
+    **dict.fromkeys(("--cfg", "-c"), ("job", "hydra", "all")),
+    **dict.fromkeys(("--info", "-i"), ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")),
+}
 _NUMBER = re.compile(r"[+-]?\d[\d_]*\Z")
 _OVERRIDE = re.compile(r"(?P<key>\+{0,2}(?P<group>[A-Za-z_/]+)(@[^=]*)?)=(?P<value>.*)\Z", re.S)
 # dataset.semantics=image: the choice within a node that holds the pre-processing too.
 _SHORT = re.compile(r"^(dataset\.semantics)=(?![{\[])")
 _SWEEP = re.compile(r"(?P<function>choice|glob)\((?P<arguments>[^()\[\]=]*)\)\Z", re.S)
+# Launchers that come with an extra of this package.
+_LAUNCHERS = {"joblib": "parallel", "submitit_local": "slurm", "submitit_slurm": "slurm"}
 # Keys of a YAML file that describe it rather than being arguments of what it builds.
 _DESCRIPTIVE = {"_target_", "_partial_", "datasets", "grid"}
 
@@ -55,6 +66,43 @@ def options(group: str) -> list[str]:
 
 
 # --- the command line -------------------------------------------------------------------------------------
+
+
+def check_flags(argv: Iterable[str]) -> None:
+    """Refuse flags that Hydra does not know, in a sentence instead of its parser's usage.
+
+    Raises
+    ------
+    UserError
+        For an unknown flag (near misses are named), a flag without its value, and a value that it does not take.
+    """
+    rest = list(argv)
+    while rest:
+        token = rest.pop(0)
+        if token == "--":
+            return
+        if not token.startswith("-") or token == "-":
+            continue
+        flag, equals, value = token.partition("=")
+        if flag not in _FLAGS:
+            raise UserError(f"there is no flag {flag}{_did_you_mean(flag, _FLAGS)}; --help shows what there is.")
+        if flag not in _VALUE_FLAGS:
+            if equals:
+                raise UserError(f"{flag} takes no value; write {flag} alone.")
+            continue
+        if not equals:
+            follows = rest and not rest[0].startswith("-") and not (flag in _WORD_FLAGS and "=" in rest[0])
+            if not follows:
+                if flag in ("--info", "-i"):
+                    continue
+                raise UserError(f"{flag} needs a value{_one_of(flag)}.")
+            value = rest.pop(0)
+        if flag in _WORDS and value not in _WORDS[flag]:
+            raise UserError(f"{flag} {value} does not exist{_did_you_mean(value, _WORDS[flag])}{_one_of(flag)}.")
+
+
+def _one_of(flag: str) -> str:
+    return f"; it may be: {', '.join(_WORDS[flag])}" if flag in _WORDS else ""
 
 
 def normalise_argv(argv: Iterable[str]) -> list[str]:
@@ -175,6 +223,8 @@ def explain(error: Exception, overrides: list[str]) -> str:
         group, _, option = error.missing_cfg_file.rpartition("/")
         has = ", ".join(o for o in error.options if not o.startswith("_"))
         more = " Set feature.name=NAME for a stored feature of another name." if group == "feature" else ""
+        if group == "hydra/launcher" and option in _LAUNCHERS:
+            more = f" For {option}: pip install 'zsl-cdl[{_LAUNCHERS[option]}]'."
         return f"{group}={option} does not exist{_did_you_mean(option, error.options)}; {group} has: {has}.{more}"
     cause = error.__cause__
     full_key = getattr(cause, "full_key", None)
@@ -190,11 +240,24 @@ def explain(error: Exception, overrides: list[str]) -> str:
 
 def _unknown_key(key: str, overrides: list[str]) -> str:
     parent, _, leaf = key.rpartition(".")
-    valid = _keys_under(parent, [o for o in overrides if not re.match(rf"\+*{re.escape(key)}(\.|=|@)", o)])
+    rest = [o for o in overrides if not re.match(rf"\+*{re.escape(key)}(\.|=|@)", o)]
     where = f"{parent} has" if parent else "there are"
+    valid: list[str] = []
+    for option in _swept_options(parent, rest) or [""]:
+        chosen = [o for o in rest if not o.startswith(f"{parent}=")] + [f"{parent}={option}"] if option else rest
+        valid = _keys_under(parent, chosen)
+        if option and valid and leaf not in valid:
+            where = f"{parent}={option} has"
+            break
     if not valid:
         return f"{key} does not exist; `--cfg job` shows what does."
     return f"{key} does not exist{_did_you_mean(leaf, valid)}; {where}: {', '.join(valid)}."
+
+
+def _swept_options(group: str, overrides: list[str]) -> list[str]:
+    """The options of a group that a sweep goes through, where it lists them; it may be one of them that lacks a key."""
+    value = next((o.partition("=")[2] for o in overrides if o.startswith(f"{group}=")), "")
+    return [v.strip() for v in value.split(",")] if "," in value and "(" not in value and group in groups() else []
 
 
 def _keys_under(parent: str, overrides: list[str]) -> list[str]:

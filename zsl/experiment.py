@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
+import math
 import platform
 import resource
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from zsl import tuning
-from zsl.checks import Array, Seed, check_value
+from zsl import records, tuning
+from zsl.checks import Array, Count, Seed, check_value
 from zsl.config import build, compose, options, resolve
 from zsl.data.dataset import ZeroShotData
 from zsl.data.load import load_table
@@ -25,9 +26,12 @@ from zsl.errors import UserError
 from zsl.evaluation import class_accuracy, evaluate, hubness_skew
 from zsl.inference import agnostic, rules
 from zsl.models.base import Model
+from zsl.pipeline import MODEL, CannotBeSaved, Pipeline
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+    from zsl.tracking import Session
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +74,8 @@ class Result:
     """Scores and predicted attributes of the test images by pair of rules; in memory only."""
     trials: list[dict[str, Any]] = field(default_factory=list)
     """Every setting that was tried on validation classes, with its accuracy on each fold."""
+    digest: str = ""
+    """What determined the result, known before the fit: :func:`zsl.records.digest`."""
 
 
 def run(cfg: DictConfig, folder: Path | None = None) -> Result:
@@ -82,19 +88,50 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
     folder : Path, optional
         Where the run's files go, before anything is sent to the tracking store; ``None`` writes and tracks nothing.
 
+    Returns
+    -------
+    Result
+        With ``skip_existing=true`` and a finished run of the same digest under ``output_dir`` (or in the tracking
+        store) that run's record, without ``stages``; nothing is fitted then.
+
     Raises
     ------
     UserError
         For whatever is wrong with the configuration or the data, in a sentence.
     """
+    if folder is None:
+        return _run(cfg, None, None)
+    from zsl.tracking import Session
+
+    session = Session(folder)
+    try:
+        return _run(cfg, folder, session)
+    except BaseException as error:
+        session.fail(error)
+        raise
+
+
+def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Result:
+    """:func:`run`, with what tells the store about it."""
     plain = resolve(cfg)
     check_value(Seed, plain["seed"], "seed")
+    check_value(Count | None, plain["threads"], "threads")
+    for name in ("skip_existing", "save_model"):
+        check_value(bool, plain[name], name)
     _preprocessing(plain)  # what is wrong with it is said before anything is read
     model: Model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
     _check_inference(plain, model)
     if folder is not None:
         _check_tracking(plain["tracking"])
     raw = read_data(plain)
+    validation = [[a.tolist() for a in division] for division in raw.validation]
+    digest = records.digest(plain, {**raw.key, "validation": validation})
+    if session is not None:
+        found = _done_before(plain, digest) if plain["skip_existing"] else None
+        if found is not None:
+            session.skip(found[0], digest, found[1].metrics)
+            return found[1]
+        session.start(plain, digest, raw.key)
     selection = None
     if plain["tune"]["name"] != "none":
         selected = time.perf_counter()
@@ -102,7 +139,8 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
         plain = resolve(tuning.changed(cfg, selection.settings))
         model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
         selected = time.perf_counter() - selected
-    data = transform_data(plain, raw)
+    transforms = _preprocessing(plain)
+    data = preprocess(raw, *transforms)
 
     start = time.perf_counter()
     model.fit(data.X, data.y, data.Z, data.Z_unseen)
@@ -132,15 +170,19 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
         },
         stages=stages,
         trials=selection.trials if selection else [],
+        digest=digest,
     )
     _warn_if_suspicious(metrics, data)
-    if folder is not None:
+    if folder is not None and session is not None:
         from zsl.report.run import show, write, write_predictions
 
         if data.names_unseen:
             write_predictions(data.names_unseen, data.unseen_names, stages[-1].scores, data.y_unseen, folder)
+        (folder / MODEL).unlink(missing_ok=True)  # of a run before, in a folder of a fixed name
+        if plain["save_model"]:
+            _save_model(plain, raw, model, transforms, result, folder / MODEL)
         write(result, plain, folder)
-        link = _track(result, plain, folder)
+        link = session.finish(plain)
         show(result, folder, link)
     return result
 
@@ -274,7 +316,9 @@ def certificates(model: Model, stages: list[Stage]) -> dict[str, float]:
     curve = getattr(model, "objective_", None) or getattr(model, "objective_x_", None)
     if not curve:
         return {}
-    gap = max([float(model.lasso_gap_max_), *(stage.gap for stage in stages)])  # type: ignore[attr-defined]
+    if not hasattr(model, "lasso_gap_max_"):  # a loss over epochs, of a model without codes
+        return {"objective": float(curve[-1])}
+    gap = max([float(model.lasso_gap_max_), *(stage.gap for stage in stages)])
     return {"lasso_gap_max": gap, "objective": float(curve[-1])}
 
 
@@ -392,6 +436,8 @@ def _check_tracking(settings: Mapping[str, Any]) -> None:
         check_value(Literal["warn", "raise"], settings["on_error"], "tracking.on_error")
         check_value(str, settings["experiment"], "tracking.experiment")
         check_value(str | None, settings["uri"], "tracking.uri")
+        check_value(bool, settings["model"], "tracking.model")
+        check_value(str | None, settings["register"], "tracking.register")
 
 
 def _warn_if_suspicious(metrics: Mapping[str, float], data: ZeroShotData) -> None:
@@ -404,13 +450,54 @@ def _warn_if_suspicious(metrics: Mapping[str, float], data: ZeroShotData) -> Non
         )  # fmt: skip
 
 
-def _track(result: Result, plain: Mapping[str, Any], folder: Path) -> str | None:
-    """Send the run to the tracking store; whatever goes wrong there, the run folder is complete already."""
-    if plain["tracking"]["name"] == "none":
-        return None
-    from zsl.tracking import log_run
+def _done_before(plain: Mapping[str, Any], digest: str) -> tuple[str, Result] | None:
+    """Where a finished run of this digest is, and its record; run folders first, then the tracking store."""
+    from zsl.tracking import finished_elsewhere
 
-    return log_run(result, plain, folder)
+    folder = records.find(Path(plain["output_dir"]), digest)
+    if folder is not None:
+        found: tuple[str, dict[str, Any]] | None = (str(folder), records.read(folder / records.RESULTS))
+    else:
+        found = finished_elsewhere(plain, digest)
+    if found is None:
+        return None
+    where, record = found
+    record["metrics"] = {k: math.nan if v is None else v for k, v in record["metrics"].items()}
+    known = {f.name for f in fields(Result)} & record.keys()
+    return where, Result(**{k: record[k] for k in known}, arrays={}, stages=[])
+
+
+def _save_model(
+    plain: Mapping[str, Any], raw: ZeroShotData, model: Model, transforms: tuple[Any, Any], result: Result, path: Path
+) -> None:
+    """The fitted pipeline to ``model.npz``; a model that holds more than arrays costs a sentence, not the run."""
+    groups = ("model", "inference", "feature", "dataset", "allow_targets")
+    known = [*raw.seen, *raw.unseen]
+    provenance = raw.key.get("provenance", {})
+    pipeline = Pipeline(
+        config={k: plain[k] for k in groups},
+        model=model,
+        feature=transforms[0],
+        semantics=transforms[1],
+        class_names=[raw.class_names[c] for c in known],
+        attributes=raw.attributes[known],
+        n_seen=len(raw.seen),
+        example=np.asarray(raw.X_unseen[:2]),
+        attribute_names=list(raw.attribute_names),
+        about={
+            "dataset": raw.name,
+            "feature": raw.feature,
+            "split": raw.split,
+            "n_features": raw.X.shape[1],
+            "network": provenance.get("network") or "",
+            "digest": result.digest,
+            "versions": result.versions,
+        },
+    )
+    try:
+        pipeline.save(path)
+    except CannotBeSaved as error:
+        log.warning("%s", error)
 
 
 def _peak_rss_mb() -> float:

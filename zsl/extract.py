@@ -96,17 +96,27 @@ def find_images(root: Path, listed: Path | None = None) -> Images:
         files = [entry[0].strip() for entry in entries]
         classes = [e[1].strip() if len(e) == 2 else _class_of(f, root) for e, f in zip(entries, files, strict=True)]
     else:
-        files = sorted(
-            p.relative_to(root).as_posix() for p in root.rglob("*")
-            if p.suffix.lower() in _SUFFIXES and p.is_file() and not p.name.startswith(".")
-        )  # fmt: skip
+        files = list(image_files(root))
         classes = [_class_of(f, root) for f in files]
     if not files:
-        raise UserError(f"{root} holds no images ({', '.join(sorted(_SUFFIXES))}).")
+        raise UserError(f"{listed} lists no images.")
     if len(set(files)) < len(files):
         twice = next(f for f in files if files.count(f) > 1)
         raise UserError(f"{listed}: the image {twice} is listed more than once.")
     return Images(root, tuple(files), tuple("" if c.lower() in _UNKNOWN else c for c in classes))
+
+
+def image_files(root: Path) -> tuple[str, ...]:
+    """Paths below ``root``, ascending, of all images in it, whatever folder they are in. UserError without any."""
+    if not root.is_dir():
+        raise UserError(f"{root} is not a folder.")
+    files = sorted(
+        p.relative_to(root).as_posix() for p in root.rglob("*")
+        if p.suffix.lower() in _SUFFIXES and p.is_file() and not p.name.startswith(".")
+    )  # fmt: skip
+    if not files:
+        raise UserError(f"{root} holds no images ({', '.join(sorted(_SUFFIXES))}).")
+    return tuple(files)
 
 
 def _class_of(file: str, root: Path) -> str:

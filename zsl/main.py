@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from zsl.config import conf_dir, explain, normalise_argv
+from zsl.config import check_flags, conf_dir, explain, normalise_argv
 from zsl.errors import UserError
+from zsl.interruption import terminable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -26,56 +27,91 @@ def job(cfg: DictConfig) -> None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    hydra = HydraConfig.get()
-    try:
-        from zsl.experiment import run
+    from zsl.sweeps import limit_threads
 
-        run(cfg, Path(hydra.runtime.output_dir))
+    hydra = HydraConfig.get()
+    threads = cfg.get("threads")
+    # Before anything is imported that starts threads.
+    limit_threads(threads if isinstance(threads, int) and threads > 0 else None, hydra.launcher)
+    try:
+        with terminable() as handled:
+            from zsl.experiment import run
+
+            run(cfg, Path(hydra.runtime.output_dir))
     except UserError as error:
         if _TRACEBACK:
             raise
         if hydra.mode is RunMode.RUN:
             # SystemExit passes through Hydra, which would print more than the sentence.
             _fail(error)
-        log.error("%s", error)  # a sweep goes on with its other jobs
-        raise
+        # Said once, here; the sweep goes on with its other jobs, and status.json tells main() how this one ended.
+        log.error("%s", error)
+    except SystemExit:
+        if not handled:
+            raise
+        # SIGTERM to one worker of a parallel sweep ends its job, which is KILLED now; the others go on.
+        log.error("the run was terminated")
     except Exception:
         log.exception("the run failed")  # Hydra keeps tracebacks out of the job's own log
-        raise
+        if hydra.mode is RunMode.RUN or _TRACEBACK:
+            raise
 
 
 def main() -> None:
     """Run the command line. Exit status 0, or 1 after one line on what the user can put right."""
     import hydra
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
 
     try:
+        check_flags(sys.argv[1:])
         arguments = normalise_argv(sys.argv[1:])
-    except UserError as error:
-        _fail(error)
+    except UserError as refused:
+        _fail(refused)
     sys.argv[1:] = arguments
     # Hydra then raises what it would have printed over several lines; it is told in one below.
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    error: BaseException | None = None
     try:
-        hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(job)()
-    except (HydraException, OmegaConfBaseException, UserError) as error:
-        if _TRACEBACK:
-            raise
-        _fail(error if isinstance(error, UserError) else UserError(explain(error, arguments)))
-    except OSError as error:
-        # The output folder: every file that is read has a sentence of its own.
-        if _TRACEBACK:
-            raise
-        _fail(UserError(f"{error.filename} cannot be written ({error.strerror}); set output_dir=FOLDER to another."))
-    except KeyboardInterrupt:
-        if _TRACEBACK:
-            raise
+        with terminable():
+            hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(job)()
+    except BaseException as raised:
+        error = raised
+    over = None
+    if "zsl.sweeps" in sys.modules:
+        from zsl.sweeps import finish
+
+        over = finish(error)
+    if over is not None:
+        print(over[1], file=sys.stdout if over[0] == "FINISHED" else sys.stderr)
+    if error is not None:
+        _explain(error, arguments, in_sweep=over is not None)
+    elif over is not None and over[0] != "FINISHED":
+        sys.exit(1)
+
+
+def _explain(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoReturn:
+    """End in one sentence where there is one, else in the exception."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    if _TRACEBACK or isinstance(error, SystemExit):
+        raise error
+    if isinstance(error, UserError):
+        _fail(error)
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        _fail(UserError(explain(error, arguments)))
+    if isinstance(error, KeyboardInterrupt):
         print("zsl: interrupted; finished runs are complete in their folders.", file=sys.stderr)
         sys.exit(130)
+    if in_sweep and type(error).__name__ in ("TerminatedWorkerError", "BrokenProcessPool", "UncompletedJobError"):
+        # joblib and submitit: a worker was killed, from outside or for its memory, and the launcher gives up.
+        _fail(UserError("a job's process was killed, which ends its launcher; skip_existing=true goes on from here."))
+    if isinstance(error, OSError) and error.filename is not None:
+        # The output folder: every file that is read has a sentence of its own.
+        _fail(UserError(f"{error.filename} cannot be written ({error.strerror}); set output_dir=FOLDER to another."))
+    raise error
 
 
-def _fail(error: UserError) -> None:
+def _fail(error: UserError) -> NoReturn:
     print(f"zsl: {error}", file=sys.stderr)
     sys.exit(1)
 

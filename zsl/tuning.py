@@ -5,13 +5,12 @@ Nothing here reads an image, a label or the attributes of an unseen class: :func
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from zsl.data import splits
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy
+from zsl.search import Range, Settings, Space, optuna_trials, space_of, trials_of
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SELECTED = "selected on validation classes"
-# What a trial may not change: the classes and images that the folds are made of.
-_FIXED = ("split", "dataset", "tune", "tracking", "data_dir", "output_dir", "allow_targets")
+# Said instead where somebody chooses among runs by their accuracy on the unseen classes.
+ORACLE = "oracle: selected on test classes"
 # Classes that a fold should hold at least: with two, half of all guesses are right.
 _MIN_CLASSES = 3
-
-Settings = dict[str, Any]
 
 
 @dataclass
@@ -56,7 +54,7 @@ def select(
     transform: Callable[[Mapping[str, Any], ZeroShotData], ZeroShotData],
     infer: Callable[..., Sequence[Any]],
 ) -> Selection:
-    """Try every setting on every fold and choose the one of best mean accuracy over folds (the first among equals).
+    """Try settings on every fold and choose those of best mean accuracy over folds (the first among equals).
 
     Parameters
     ----------
@@ -75,18 +73,27 @@ def select(
     plain = resolve(cfg)
     tune = {k: v for k, v in plain["tune"].items() if k != "name"}
     grid = tune["grid"] if tune["grid"] is not None else own_grid(plain["model"])
-    check_arguments(trials_of, {**tune, "grid": grid}, prefix="tune.")
-    check_arguments(validation_folds, {"n_folds": tune["n_folds"]}, prefix="tune.")
-    trials = trials_of(grid, search=tune["search"], n_trials=tune["n_trials"], seed=tune["seed"])
-    configurations = [resolve(changed(cfg, settings)) for settings in trials]
-    held = validation_folds(data, tune["n_folds"], tune["seed"])
-    accuracy = np.empty((len(trials), len(held)))
-    for f, classes in enumerate(held):
-        accuracy[:, f] = assess(fold(data, classes), configurations, transform, infer)
-        log.info("tune: fold %d of %d, best accuracy %.3f", f + 1, len(held), accuracy[:, f].max())
+    given = {"grid": grid, **{k: tune[k] for k in ("search", "n_trials", "seed")}}
+    check_arguments(trials_of, given, prefix="tune.")
+    check_arguments(validation_folds, {k: tune[k] for k in ("n_folds", "repeats")}, prefix="tune.")
+    space = space_of(grid)
+    held = validation_folds(data, tune["n_folds"], tune["seed"], tune["repeats"])
+    stages = (transform, infer)
+    if tune["search"] == "optuna":
+        changed(cfg, {key: _any_of(values) for key, values in space.items()})  # a wrong key is said before any work
+        trials, accuracy = _one_by_one(
+            optuna_trials(space, tune["n_trials"], tune["seed"]), lambda s: resolve(changed(cfg, s)), data, held, stages
+        )
+    else:
+        trials = trials_of(**given)
+        configurations = [resolve(changed(cfg, settings)) for settings in trials]
+        accuracy = np.empty((len(trials), len(held)))
+        for f, classes in enumerate(held):
+            accuracy[:, f] = assess(fold(data, classes), configurations, *stages)
+            log.info("tune: fold %d of %d, best accuracy %.3f", f + 1, len(held), accuracy[:, f].max())
     mean = accuracy.mean(axis=1)
     best = int(mean.argmax())
-    _warn_at_edge(trials[best], grid)
+    _warn_at_edge(trials[best], space)
     log.info("tune: %d trials, chosen %s with %.3f on validation classes", len(trials), trials[best], mean[best])
     return Selection(
         settings=trials[best],
@@ -96,6 +103,33 @@ def select(
         ],
         folds=[[data.class_names[data.seen[c]] for c in classes] for classes in held],
     )
+
+
+def _one_by_one(
+    trials: Generator[Settings, float, None],
+    configuration: Callable[[Settings], dict[str, Any]],
+    data: ZeroShotData,
+    held: Sequence[Array],
+    stages: tuple[Callable[..., Any], Callable[..., Any]],
+) -> tuple[list[Settings], Array]:
+    """Trials of which each depends on the values of those before; what is asked for again is not computed again."""
+    tried: list[Settings] = []
+    rows: list[list[float]] = []
+    known: dict[str, list[float]] = {}
+    settings = next(trials)
+    while True:
+        name = json.dumps(settings, sort_keys=True, default=str)
+        if name not in known:
+            one = [configuration(settings)]
+            known[name] = [assess(fold(data, classes), one, *stages)[0] for classes in held]
+        tried.append(settings)
+        rows.append(known[name])
+        value = float(np.mean(known[name]))
+        log.info("tune: trial %d, accuracy %.3f with %s", len(tried), value, settings)
+        try:
+            settings = trials.send(value)
+        except StopIteration:
+            return tried, np.array(rows)
 
 
 def assess(
@@ -156,28 +190,6 @@ def own_grid(model: Mapping[str, Any]) -> dict[str, list[Any]]:
     return {f"model.{k}": v for k, v in grid.items()}
 
 
-def trials_of(
-    grid: Mapping[str, Any],
-    *,
-    search: Literal["grid", "random"] = "grid",
-    n_trials: Count = 20,
-    seed: Seed = 0,
-) -> list[Settings]:
-    """The points of a grid, last key fastest; with ``random``, ``n_trials`` different ones under ``seed``."""
-    for key, values in grid.items():
-        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-            raise UserError(f"tune.grid: {key} has {values!r}; a list with at least one value is needed.")
-        if key.split(".")[0] in _FIXED and not key.startswith("dataset.semantics."):
-            raise UserError(f"tune.grid: {key} decides what the folds are made of and cannot be tuned.")
-    sizes = [len(v) for v in grid.values()]
-    total = math.prod(sizes)
-    if search == "grid":
-        return [dict(zip(grid, point)) for point in itertools.product(*grid.values())]
-    chosen = np.sort(np.random.default_rng(seed).choice(total, min(n_trials, total), replace=False))
-    points = np.unravel_index(chosen, sizes)
-    return [{k: v[int(p[i])] for (k, v), p in zip(grid.items(), points)} for i in range(len(chosen))]
-
-
 def changed(cfg: DictConfig, settings: Mapping[str, Any]) -> DictConfig:
     """A copy of the configuration with some keys changed; they must be there already."""
     from omegaconf import OmegaConf
@@ -196,34 +208,48 @@ def changed(cfg: DictConfig, settings: Mapping[str, Any]) -> DictConfig:
     return cfg
 
 
-def _warn_at_edge(chosen: Settings, grid: Mapping[str, Sequence[Any]]) -> None:
+def _any_of(values: Sequence[Any] | Range) -> Any:
+    return values.low if isinstance(values, Range) else values[0]
+
+
+def _warn_at_edge(chosen: Settings, space: Space) -> None:
     """A best value at the end of a range of numbers says that the range may be too narrow."""
-    for key, values in grid.items():
-        numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-        if len(numbers) == len(values) > 2 and chosen[key] in (min(numbers), max(numbers)):
+    for key, values in space.items():
+        if isinstance(values, Range):
+            edge = values.at_edge(chosen[key])
+        else:
+            numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+            edge = len(numbers) == len(values) > 2 and chosen[key] in (min(numbers), max(numbers))
+        if edge:
             log.info("tune: %s=%s is at the edge of its grid", key, chosen[key])
 
 
 # --- folds -----------------------------------------------------------------------------------------------
 
 
-def validation_folds(data: ZeroShotData, n_folds: Count, seed: Seed) -> list[Array]:
+def validation_folds(data: ZeroShotData, n_folds: Count, seed: Seed, repeats: Count = 1) -> list[Array]:
     """Seen classes (positions in ``data.seen``) held out in turn, see :func:`zsl.data.splits.validation_folds`.
 
-    Where no division is published, fewer than ``n_folds`` if one would have fewer than three classes, but at least two.
+    Where no division is published, fewer than ``n_folds`` if one would have fewer than three classes, but at least two;
+    ``repeats`` divisions, each under a seed of its own, since accuracy on a few classes is noisy.
     """
     n = len(data.seen)
     if n < 2:
         raise UserError(f"tune=class_cv needs at least two seen classes; {data.name} ({data.split}) has {n}.")
     k = max(2, min(n_folds, n // _MIN_CLASSES))
-    return [held for _, held in splits.validation_folds(data, k, seed)]
+    if data.validation and repeats > 1:
+        log.info("tune: the published division of the classes is used; there is one, so tune.repeats changes nothing")
+        repeats = 1
+    seeds = [seed, *(int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(1, repeats))]
+    return [held for s in seeds for _, held in splits.validation_folds(data, k, s)]
 
 
 def fold(data: ZeroShotData, held: Array) -> ZeroShotData:
     """Seen classes ``held`` (positions in ``data.seen``) as if unseen, the other seen ones as the seen ones.
 
     The class table shrinks to the seen classes and the images to the training images: the unseen classes' images,
-    labels and attributes are not in the result.
+    labels and attributes are not in the result. What stands for missing attributes is imputed anew, because the held
+    classes' values are in it.
     """
     kept = np.setdiff1d(np.arange(len(data.seen)), held)
     trains = np.isin(data.y, kept)
@@ -240,6 +266,8 @@ def fold(data: ZeroShotData, held: Array) -> ZeroShotData:
         X_test_seen=data.X[:0],
         y_test_seen=data.y[:0],
         Z_images=None if data.Z_images is None else data.Z_images[trains],
+        imputed=None if data.imputed is None else data.imputed[data.seen],
+        imputed_images=None if data.imputed_images is None else data.imputed_images[trains],
         validation=(),
         names_unseen=(),
-    )
+    ).impute_anew()

@@ -141,6 +141,10 @@ class ZeroShotData:
     """Published (training, validation) classes, as positions in ``seen``"""
     names_unseen: tuple[str, ...] = ()
     """File names of the test images of unseen classes, or none"""
+    imputed: Array | None = None
+    """(C, q) where True, ``attributes`` has no value of its own but the mean of the seen classes that have one"""
+    imputed_images: Array | None = None
+    """(n, q) where True, ``Z_images`` has no value of its own but its class's"""
 
     def __post_init__(self) -> None:
         who = f"{self.name} ({self.split})"
@@ -210,7 +214,7 @@ class ZeroShotData:
                     + ("; a seen class needs images in trainval." if kind == "seen" else "; check the class list.")
                 )
             y[part] = np.where(known, np.searchsorted(classes, labels), -1)
-        attributes, Z_images, kept, semantics = _semantics(table, split, seen, missing)
+        attributes, Z_images, kept, semantics, imputed, imputed_images = _semantics(table, split, seen, missing)
         names = table.image_names
         return cls(
             name=table.name,
@@ -227,6 +231,8 @@ class ZeroShotData:
             seen=seen,
             unseen=unseen,
             Z_images=Z_images,
+            imputed=imputed,
+            imputed_images=imputed_images,
             attribute_names=tuple(table.attribute_names[a] for a in kept) if table.attribute_names else (),
             validation=_published_folds(table, seen),
             names_unseen=tuple(names[i] for i in split.test_unseen) if names else (),
@@ -279,13 +285,41 @@ class ZeroShotData:
                 f"dataset.shuffle_attributes permutes class rows, and {self.name} is used with image-level attributes; "
                 "choose class-level ones (dataset.semantics=continuous)."
             )
-        return replace(self, attributes=self.attributes[order], key={**self.key, "shuffle_attributes": seed})
+        permuted = replace(
+            self,
+            attributes=self.attributes[order],
+            imputed=None if self.imputed is None else self.imputed[order],
+            key={**self.key, "shuffle_attributes": seed},
+        )
+        return permuted.impute_anew()
+
+    def impute_anew(self) -> ZeroShotData:
+        """Values that stand for missing ones, taken again from the classes that are seen now.
+
+        Where another division of the classes makes some of the seen ones unseen, what was imputed still holds their
+        values. An attribute that no seen class has a value for says nothing and becomes zero for every class.
+        """
+        if self.imputed is None:
+            return self
+        Z, own = self.attributes.copy(), ~self.imputed
+        Z_images = None if self.Z_images is None else self.Z_images.copy()
+        for a in np.flatnonzero(self.imputed.any(axis=0)):
+            has = self.seen[own[self.seen, a]]
+            if has.size:
+                Z[self.imputed[:, a], a] = Z[has, a].mean()
+            else:
+                Z[:, a] = 0
+                if Z_images is not None:
+                    Z_images[:, a] = 0
+        if Z_images is not None and self.imputed_images is not None:
+            Z_images = np.where(self.imputed_images, Z[self.seen[self.y]], Z_images)
+        return replace(self, attributes=Z, Z_images=Z_images)
 
 
 def _semantics(
     table: ImageTable, split: Split, seen: Array, missing: Literal["mean", "drop", "keep"]
-) -> tuple[Array, Array | None, Array, dict[str, Any]]:
-    """Class rows, rows of the training images, the attributes kept, and what the record says about them."""
+) -> tuple[Array, Array | None, Array, dict[str, Any], Array | None, Array | None]:
+    """Class rows, rows of training images, attributes kept, what the record says, and where both rows are imputed."""
     Z, rows = np.array(table.attributes, dtype=np.float64), table.image_attributes
     gaps = np.zeros(Z.shape, bool) if table.missing is None else np.array(table.missing)
     record: dict[str, Any] = {"source": table.semantics, "image_level": rows is not None}
@@ -330,12 +364,14 @@ def _semantics(
                         "use dataset.semantics.missing=drop."
                     )
                 Z[gaps[:, a], a] = Z[has, a].mean()
-    Z_images = None
+    imputed = gaps[:, kept] if missing == "mean" and gaps[:, kept].any() else None
+    Z_images = imputed_images = None
     if rows is not None:
         own = rows[split.trainval]
+        imputed_images = np.isnan(own)[:, kept] if imputed is not None else None
         # An image without a value takes its class's mean, which is a mean over training images.
         Z_images = np.where(np.isnan(own), Z[table.labels[split.trainval]], own)[:, kept].astype(np.float64)
-    return np.ascontiguousarray(Z[:, kept]), Z_images, kept, record
+    return np.ascontiguousarray(Z[:, kept]), Z_images, kept, record, imputed, imputed_images
 
 
 def _published_folds(table: ImageTable, seen: Array) -> tuple[tuple[Array, Array], ...]:

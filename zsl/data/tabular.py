@@ -126,6 +126,21 @@ def load(
     return replace(result, splits={"proposed": split}, n_unseen=len(classes))
 
 
+def read_features(path: Path) -> tuple[Array, tuple[str, ...], str]:
+    """Rows (n, d) float32 of a feature file alone, their file names (or none), and what made them (or nothing).
+
+    Raises
+    ------
+    UserError
+        For a file that is missing, of another kind, or unreadable.
+    """
+    if not path.is_file():
+        raise UserError(f"there is no file {path}; give a file of features, or a folder of images.")
+    # Labels are not wanted, so they need no names either.
+    X, _, files, network = _read_features(Folder(path.parent, "off"), path, labelled=False)
+    return X, files, network
+
+
 def read_class_csv(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], Array]:
     """Names (C), attribute names (q) and rows (C, q) of a CSV with a header; empty fields are NaN.
 
@@ -177,14 +192,16 @@ def _existing(folder: Folder, file: str, key: str) -> Path:
     return path
 
 
-def _read_features(folder: Folder, path: Path) -> tuple[Array, list[str] | None, tuple[str, ...], str]:
+def _read_features(
+    folder: Folder, path: Path, *, labelled: bool = True
+) -> tuple[Array, list[str] | None, tuple[str, ...], str]:
     """Rows (n, d) float32, class names of the images (or None), file names (or none), what made the rows."""
 
     def make() -> dict[str, Array]:
         if path.suffix == ".npy":
             return {"features": as_float32(_matrix(read_npy(path), path), path)}
         if path.suffix == ".npz":
-            return _from_npz(path)
+            return _from_npz(path, labelled)
         if path.suffix in {".csv", ".parquet"}:
             return _from_frame(path)
         raise UserError(
@@ -205,8 +222,8 @@ def _matrix(X: Array, path: Path) -> Array:
     return X
 
 
-def _from_npz(path: Path) -> dict[str, Array]:
-    stored = read_npz(path, ["features", "labels", "class_names", "files", "network"])
+def _from_npz(path: Path, labelled: bool) -> dict[str, Array]:
+    stored = read_npz(path, ["features", *(["labels", "class_names"] if labelled else []), "files", "network"])
     if "features" not in stored:
         raise UserError(f"{path} has no variable 'features' (it has: {', '.join(sorted(stored)) or 'nothing'}).")
     out = {"features": as_float32(_matrix(stored["features"], path), path)}

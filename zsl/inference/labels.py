@@ -25,10 +25,32 @@ def cosine(Z_hat: Array, Z_unseen: Array) -> Array:
     return unit_rows(Z_hat) @ unit_rows(Z_unseen).T
 
 
+def dot(Z_hat: Array, Z_unseen: Array) -> Array:
+    """Inner product with each class: Z_hat (L, q), Z_unseen (M, q) -> (L, M).
+
+    Unlike :func:`nearest` it does not favour classes with short attribute rows where predictions are shrunken; it
+    favours those with long ones instead.
+    """
+    Z_hat, Z_unseen = _pair(Z_hat, Z_unseen)
+    return Z_hat @ Z_unseen.T
+
+
 def unit_rows(Z: Array) -> Array:
     """Rows scaled to unit length; zero rows stay zero."""
     norms = np.linalg.norm(Z, axis=1, keepdims=True)
     return Z / np.where(norms > 0, norms, 1)
+
+
+def standard_scores(scores: Array) -> Array:
+    """(L, M) scores of each image with mean 0 and standard deviation 1 over the classes (0 where all are equal).
+
+    Makes scores of different kinds addable, and leaves every image's ranking as it is.
+    """
+    scores = scores - scores.mean(axis=1, keepdims=True)
+    deviation = np.sqrt((scores**2).mean(axis=1, keepdims=True))
+    # A difference that rounding made is none.
+    flat = deviation <= 1e-12 * np.abs(scores).max(initial=0)
+    return scores / np.where(flat, 1, deviation)
 
 
 def _pair(Z_hat: Array, Z_unseen: Array) -> tuple[Array, Array]:

@@ -18,19 +18,29 @@ from zsl.errors import UserError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def uses(*information: str) -> Callable[[F], F]:
-    """Declare what a rule uses beyond the features of one image: it becomes part of the result's record."""
+def uses(*information: str, when: Mapping[str, str] | None = None) -> Callable[[F], F]:
+    """Declare what a rule uses beyond the features of one image: it becomes part of the result's record.
+
+    ``when`` maps settings of the rule to what it uses in addition if they are neither false nor zero.
+    """
 
     def mark(rule: F) -> F:
         rule.information = information  # type: ignore[attr-defined]
+        rule.information_when = dict(when or {})  # type: ignore[attr-defined]
         return rule
 
     return mark
 
 
-def information(rule: Callable[..., Any]) -> tuple[str, ...]:
-    """What :func:`uses` declared; nothing for a rule without it."""
-    return getattr(rule, "information", ())
+def information(rule: Callable[..., Any], settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """What :func:`uses` declared, under these settings; nothing for a rule without it."""
+    more = (text for key, text in getattr(rule, "information_when", {}).items() if settings.get(key))
+    return (*getattr(rule, "information", ()), *more)
+
+
+def asks_for(rule: Callable[..., Any]) -> frozenset[str]:
+    """Names of a rule's parameters."""
+    return frozenset(inspect.signature(rule).parameters)
 
 
 def find(kind: str, name: str, allow_targets: tuple[str, ...] = ()) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -122,6 +122,9 @@ class CoupledDictionaries:
     forgetting: NonNegative = 1.0
     checkpoint: str | None = None
     checkpoint_minutes: Positive = 5.0
+
+    # Not needed for scores, and as large as the data.
+    training_only: ClassVar[tuple[str, ...]] = ("codes_", "B_")
 
     Dx_: Array = field(init=False, repr=False)
     Dz_: Array = field(init=False, repr=False)

@@ -17,7 +17,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.errors import UserError
-from zsl.report.run import RESULTS
+from zsl.records import RESULTS, records_of
 
 
 @dataclass
@@ -47,8 +47,8 @@ class Row:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """The complete records under ``folder``."""
-    records = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.rglob(RESULTS))]
+    """The complete records under ``folder``, and those that its jobs were skipped for (``skip_existing=true``)."""
+    records = [json.loads(p.read_text(encoding="utf-8")) for p in records_of(folder)]
     if not records:
         raise UserError(f"{folder} holds no {RESULTS}; run something first, such as `make compare`.")
     return records
@@ -113,7 +113,8 @@ def show(rows: Sequence[Row], metric: str, heading: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    out = Table("method", title=f"{heading}: {metric}", title_justify="left")
+    selections = "; ".join(dict.fromkeys(row.selection for row in rows))
+    out = Table("method", title=f"{heading}: {metric}; {selections}", title_justify="left")
     for column in ("mean", "std", "splits", "rank", "fit s", "tune s"):
         out.add_column(column, justify="right")
     out.add_column("settings")

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zsl.checks import Array
+from zsl.records import RESULTS
 
 if TYPE_CHECKING:
     from zsl.experiment import Result
 
-RESULTS, CONFIG, PER_CLASS, DICTIONARIES = "results.json", "config.yaml", "per_class.csv", "dictionaries.npz"
+CONFIG, PER_CLASS, DICTIONARIES = "config.yaml", "per_class.csv", "dictionaries.npz"
 PREDICTIONS = "predictions.csv"
 
 
@@ -87,6 +88,7 @@ def show(result: Result, folder: Path, link: str | None) -> None:
     if key["dataset"].get("shuffle_attributes") is not None:
         console.print("[bold]Control:[/bold] the attribute table is shuffled over classes.")
     console.print(f"uses     {'; '.join(key['information_used'])}", soft_wrap=True, highlight=False)
+    console.print(f"settings {settings(key)}", soft_wrap=True, highlight=False)
     console.print(
         f"time     fit {result.metrics['time_fit_s']:.2f} s, inference {result.metrics['time_infer_s']:.2f} s",
         highlight=False,
@@ -94,6 +96,16 @@ def show(result: Result, folder: Path, link: str | None) -> None:
     console.print(f"folder   {folder}", soft_wrap=True, highlight=False)
     if link:
         console.print(f"tracking {link}", soft_wrap=True, highlight=False)
+
+
+def settings(key: Mapping[str, Any]) -> str:
+    """How a result's settings were chosen, in a line: the rule, what was tried, what was chosen."""
+    tune = key.get("tune")
+    if not tune:
+        return str(key["selection"])
+    search = {"grid": "a grid", "random": "random search", "optuna": "Optuna"}.get(tune["search"], tune["search"])
+    chosen = ", ".join(f"{k}={v}" for k, v in tune["chosen"].items())
+    return f"{key['selection']} ({search}, {len(tune['folds'])} folds): {chosen}"
 
 
 def _replace(path: Path, text: str) -> None:

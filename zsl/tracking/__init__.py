@@ -1,5 +1,5 @@
-"""The tracking store (MLflow): nothing else imports it."""
+"""The tracking store (MLflow): nothing but this and the served model imports it."""
 
-from zsl.tracking.runs import log_run
+from zsl.tracking.session import Session, belongs_to, finished_elsewhere
 
-__all__ = ["log_run"]
+__all__ = ["Session", "belongs_to", "finished_elsewhere"]

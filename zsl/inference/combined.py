@@ -1,0 +1,95 @@
+"""Scores beyond the distance in attribute space, for one image at a time, and corrections for hubs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from zsl.checks import Array, Count, Positive
+from zsl.errors import UserError
+from zsl.inference.attributes import Attributes
+from zsl.inference.labels import standard_scores, unit_rows
+from zsl.inference.rules import uses
+from zsl.inference.seen import Seen
+
+
+def code_eszsl(attributes: Attributes, Z_unseen: Array, seen: Seen) -> Array:
+    """``a V z'``: the compatibility of ESZSL, with sparse codes a (L, r) in place of features; (L, M).
+
+    V in closed form from the codes of the seen images, :func:`zsl.inference.seen.code_compatibility`.
+    """
+    if attributes is None or attributes.codes is None or seen.V is None:
+        raise UserError("inference rule code_eszsl needs a model with dictionaries; use model=coupled, or cosine.")
+    return attributes.codes.A @ seen.V @ Z_unseen.T
+
+
+def visual(X: Array, Z_unseen: Array, seen: Seen, model: Any, attributes: Attributes | None = None) -> Array:
+    """Cosine, in within-class-whitened feature space, of each image and the prototype that attributes predict; (L, M).
+
+    The image is the reconstruction ``a Dx`` where the model has dictionaries, which leaves out what no atom explains.
+    Predicting features from attributes, not the reverse, keeps prototypes apart and hubs rare (Shigeto et al. 2015).
+    """
+    codes = None if attributes is None else attributes.codes
+    images = X if codes is None else codes.A @ model.Dx_
+    return seen.directions(images) @ seen.prototypes(Z_unseen).T
+
+
+def bidirectional(
+    attribute_scores: Array, X: Array, Z_unseen: Array, seen: Seen, model: Any, attributes: Attributes | None = None
+) -> Array:
+    """Sum of an image's standard scores in both directions: in attribute space and :func:`visual`; (L, M).
+
+    ``attribute_scores`` (L, M) come from the rule named by ``inference.attribute_scores``.
+    """
+    return standard_scores(attribute_scores) + standard_scores(visual(X, Z_unseen, seen, model, attributes))
+
+
+@uses("unlabelled test images")
+def csls(anchors: Array, *, hub_neighbors: Count = 10) -> Array:
+    """Cross-domain similarity local scaling (Conneau et al. 2018) of scores (L, M), for or against each class.
+
+    ``2 s_im - r_i - r_m`` with ``r_m`` the mean of the ``hub_neighbors`` best scores that class m gets from any test
+    image. (``r_i`` is the same for all classes of an image and left out.) Scores should be similarities on one scale
+    over images; those of ``inference.anchors`` are brought to standard scores per image first.
+    """
+    S = standard_scores(anchors)
+    k = min(hub_neighbors, len(S))
+    best = np.partition(S, len(S) - k, axis=0)[len(S) - k :]
+    return 2 * S - best.mean(axis=0)
+
+
+@uses("unlabelled test images")
+def inverted_softmax(anchors: Array, *, hub_temperature: Positive = 1.0) -> Array:
+    """Probability of each image given the class (Smith et al. 2017): softmax over test images, not over classes; (L, M).
+
+    The logarithm of ``exp(s_im / T) / sum_j exp(s_jm / T)`` for standard scores s of ``inference.anchors``.
+    """
+    S = standard_scores(anchors) / hub_temperature
+    top = S.max(axis=0)
+    return S - top - np.log(np.exp(S - top).sum(axis=0))
+
+
+def confident_means(U: Array, scores: Array, share: float = 0.5) -> Array:
+    """(M, p) mean direction of the more confident images of each class.
+
+    Images U (L, p) go to the class of best score; of each class, the ``share`` with the largest margin to the second
+    (at least one) is kept. A class that wins no image takes the one that scores it highest.
+    """
+    S = standard_scores(scores)
+    L, M = S.shape
+    if M == 1:
+        margin = np.zeros(L)
+    else:
+        two = np.partition(S, M - 2, axis=1)[:, M - 2 :]
+        margin = np.abs(two[:, 1] - two[:, 0])
+    winner = S.argmax(axis=1)
+    out = np.empty((M, U.shape[1]))
+    for m in range(M):
+        mine = np.flatnonzero(winner == m)
+        if not mine.size:
+            out[m] = U[S[:, m].argmax()]
+            continue
+        best = mine[np.argsort(-margin[mine], kind="stable")]
+        out[m] = U[best[: max(1, int(np.ceil(share * mine.size)))]].mean(axis=0)
+    return unit_rows(out)

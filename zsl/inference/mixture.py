@@ -1,0 +1,173 @@
+r"""Classes as clusters of the test images in feature space (transductive).
+
+Directions :math:`u_i` of whitened images, mean directions :math:`\mu_m`, class masses :math:`\pi_m` and the scores
+:math:`s_{im}` of an inductive rule, standardised per image, give the posterior
+
+.. math:: p_{im} \propto \pi_m \exp(\kappa \langle u_i, \mu_m \rangle + \tau s_{im}) .
+
+It is the E-step of a mixture of von Mises-Fisher distributions with common concentration, in which what the attributes
+say of an image is a prior; the M-step sets :math:`\mu_m \propto \sum_i p_{im} u_i` and :math:`\pi_m = \sum_i p_{im} / L`.
+The log-likelihood :math:`\sum_i \log \sum_m \pi_m \exp(\kappa \langle u_i, \mu_m \rangle + \tau s_{im})` never falls.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from zsl.checks import Array, Count, NonNegative, Positive, Share
+from zsl.inference.combined import confident_means
+from zsl.inference.graph import gaussian_graph, normalised
+from zsl.inference.labels import standard_scores, unit_rows
+from zsl.inference.rules import uses
+from zsl.inference.seen import Seen
+from zsl.inference.spreading import spread_labels
+
+log = logging.getLogger(__name__)
+
+# Below this a class without images would have the logarithm of zero.
+_LEAST = 1e-12
+_MAX_SINKHORN = 1000
+
+
+@dataclass
+class Mixture:
+    """Where the iteration ended."""
+
+    P: Array
+    """(L, M) posterior, rows sum to 1"""
+    means: Array
+    """(M, p) unit mean directions"""
+    masses: Array
+    """(M,) class masses, sum 1"""
+    objective: list[float] = field(default_factory=list)
+    """Mean log-likelihood of each iteration; with free masses it never falls."""
+
+
+@uses("attributes of unseen classes", "unlabelled test images", when={"uniform_masses": "class prior: classes are equally frequent"})
+def mixture(
+    anchors: Array,
+    X: Array,
+    seen: Seen,
+    *,
+    evidence: NonNegative = 1.0,
+    uniform_masses: Share = 0.0,
+    confident: Share = 0.5,
+    concentration: Positive | None = None,
+    mixture_max_iter: Count = 100,
+) -> Array:
+    """Logarithm of the posterior (L, M) of each class for test images X (L, p).
+
+    Parameters
+    ----------
+    anchors : (L, M)
+        Scores by the rule that ``inference.anchors`` names.
+    seen : Seen
+        Whitening and concentration, from training images.
+    evidence : float >= 0
+        tau, the weight of the standardised scores in the posterior; 0: they only start the iteration.
+    uniform_masses : 0..1
+        0: free class masses, 1: masses forced to be equal (Sinkhorn), which uses that classes are equally frequent;
+        between: that share of the correction.
+    confident : 0..1
+        Share of each class's images, by margin of their scores, whose mean starts the class.
+    concentration : float > 0, optional
+        kappa; ``None``: the value that explains the labels of seen images best.
+    """
+    U = seen.directions(X)
+    kappa = seen.concentration if concentration is None else concentration
+    found = expectation_maximisation(
+        U,
+        confident_means(U, anchors, confident),
+        kappa,
+        evidence * standard_scores(anchors),
+        uniform_masses=uniform_masses,
+        max_iter=mixture_max_iter,
+    )
+    log.info("mixture: %d iterations, class masses %.3f to %.3f", len(found.objective), found.masses.min(), found.masses.max())  # fmt: skip
+    return np.log(np.maximum(found.P, np.finfo(float).tiny))
+
+
+def expectation_maximisation(
+    U: Array,
+    means: Array,
+    kappa: float,
+    prior: Array,
+    *,
+    uniform_masses: float = 0.0,
+    max_iter: int = 100,
+    tol: float = 1e-8,
+) -> Mixture:
+    """EM from ``means`` (M, p) for unit rows U (L, p), with ``prior`` (L, M) added to the log-posterior.
+
+    Stops when the mean log-likelihood gains at most ``tol``.
+    """
+    L, M = prior.shape
+    log_masses = np.full(M, -np.log(M))
+    objective: list[float] = []
+    for _ in range(max_iter):
+        logits = kappa * (U @ means.T) + prior
+        offset = (1 - uniform_masses) * log_masses
+        if uniform_masses:
+            offset = offset + uniform_masses * sinkhorn(logits)
+        logits += offset
+        top = logits.max(axis=1, keepdims=True)
+        P = np.exp(logits - top)
+        total = P.sum(axis=1, keepdims=True)
+        P /= total
+        objective.append(float((np.log(total) + top).mean()))
+        sums = P.T @ U
+        # A class whose images cancel keeps its direction.
+        norms = np.linalg.norm(sums, axis=1, keepdims=True)
+        means = np.where(norms > _LEAST, sums / np.maximum(norms, _LEAST), means)
+        masses = P.mean(axis=0)
+        log_masses = np.log(np.maximum(masses, _LEAST))
+        if len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol:
+            break
+    return Mixture(P, means, masses, objective)
+
+
+def sinkhorn(logits: Array, tol: float = 1e-9) -> Array:
+    """(M,) offsets that give every class the same total posterior over the images of ``logits`` (L, M)."""
+    L, M = logits.shape
+    v = np.zeros(M)
+    for _ in range(_MAX_SINKHORN):
+        shifted = logits + v
+        top = shifted.max(axis=1, keepdims=True)
+        rows = shifted - top - np.log(np.exp(shifted - top).sum(axis=1, keepdims=True))
+        peak = rows.max(axis=0)
+        change = np.log(L / M) - peak - np.log(np.exp(rows - peak).sum(axis=0))
+        v = v + change
+        if np.abs(change).max() <= tol:
+            break
+    return v - v.mean()
+
+
+@uses("attributes of unseen classes", "unlabelled test images")
+def spread_features(
+    anchors: Array,
+    X: Array,
+    seen: Seen,
+    *,
+    confident: Share = 0.5,
+    mu: Positive = 0.1,
+    sigma: Positive | None = None,
+    n_neighbors: Count = 15,
+) -> Array:
+    """Label spreading (Eqs. 9-10) over a graph of whitened features, from refined prototypes; (L, M).
+
+    The labelled nodes are the means of each class's confident images, not the classes' attributes: neighbours in
+    feature space share their class far more often than neighbours among predicted attributes.
+    """
+    U = seen.directions(X)
+    means = confident_means(U, anchors, confident)
+    W = gaussian_graph(np.vstack([means, U]), n_neighbors, sigma)
+    F = spread_labels(normalised(W), np.eye(len(U) + len(means), len(means)), mu)[len(means) :]
+    lost = ~(F > 0).any(axis=1)
+    if lost.any():
+        log.info("%d of %d test images are connected to no class and take the nearest one", lost.sum(), len(U))
+        # Below every score that spreading gives, so that such images do not outweigh others.
+        F[lost] = unit_rows(U[lost]) @ means.T - 2
+    return F

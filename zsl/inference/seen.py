@@ -1,0 +1,138 @@
+r"""What some rules ask of the seen classes: how images of one class spread in feature space, and where classes lie.
+
+Everything here is computed from training images and their attributes; a few matrices stand for them afterwards, so that
+a fitted pipeline needs no training image.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import minimize_scalar
+
+from zsl.checks import Array
+from zsl.inference.labels import unit_rows
+
+# Share of the mean variance that whitening adds to every direction. Chosen on validation classes of cifar_awa and digits
+# (docs/defaults.md): from .1 to .6 nothing much changes, without any the directions of least variance take over.
+_SHRINKAGE = 0.3
+# Ridge on the side of features when class means are predicted from attributes, in units of the mean squared attribute row.
+_PROTOTYPE_RIDGE = 0.1
+# Code-ESZSL: penalties on codes, in units of their mean squared norm, and on attributes.
+_CODE_RIDGE, _ATTRIBUTE_RIDGE = 10.0, 1.0
+# Images from which the concentration is estimated; more change its second digit.
+_MAX_ROWS = 5000
+_BLOCK = 4096
+# exp(6.2) is about 500: assignments are one-sided long before.
+_LOG_CONCENTRATION = (0.0, 6.2)
+
+
+class Seen(NamedTuple):
+    """The seen classes, as rules need them."""
+
+    W: Array
+    """(p, p) whitens what differs between images of one class: :func:`whitening`"""
+    means: Array
+    """(C, p) mean direction of each seen class's whitened images"""
+    attributes: Array
+    """(C, q) attributes of the seen classes, pre-processed"""
+    concentration: float
+    """kappa of ``p(c|x) ~ pi_c exp(kappa <u, mu_c>)`` that fits the seen classes best, see :func:`concentration`"""
+    V: Array | None = None
+    """(r, q) code-ESZSL, for models with dictionaries: see :func:`code_compatibility`"""
+    H: Array | None = None
+    """(r, r) mean of ``a'a`` over the codes of seen images, for models with dictionaries"""
+
+    def directions(self, X: Array) -> Array:
+        """(L, p) whitened images X (L, p), scaled to unit length."""
+        return unit_rows(X @ self.W)
+
+    def prototypes(self, Z: Array) -> Array:
+        r"""(M, p) directions in which images of classes Z (M, q) are expected: ridge regression over seen class means.
+
+        :math:`Z S^\top (S S^\top + g\, t I)^{-1} M` with S the seen attributes, M the seen means and t the mean squared
+        row of S.
+        """
+        K = self.attributes @ self.attributes.T
+        K[np.diag_indices_from(K)] += _PROTOTYPE_RIDGE * (np.trace(K) / len(K) or 1.0)
+        return unit_rows((Z @ self.attributes.T) @ np.linalg.solve(K, self.means))
+
+
+def seen_classes(model: Any, X: Array, y: Array, Z: Array) -> Seen:
+    """Statistics of the training images X (n, p), labels y (n,) 0..C-1, attributes Z (n, q), and a fitted model."""
+    W = whitening(X, y)
+    n = np.bincount(y)
+    attributes = _class_sums(Z, y, len(n)) / n[:, None]
+    sums = np.zeros((len(n), W.shape[1]))
+    for i in range(0, len(X), _BLOCK):
+        sums += _class_sums(unit_rows(X[i : i + _BLOCK] @ W), y[i : i + _BLOCK], len(n))
+    keep = np.unique(np.linspace(0, len(X) - 1, min(len(X), _MAX_ROWS)).astype(int))
+    kappa = concentration(unit_rows(X[keep] @ W), y[keep], sums, n)
+    V = H = None
+    if hasattr(model, "Dx_"):
+        A = getattr(model, "codes_", None)
+        A = sp.csr_array(model.codes(X).A) if A is None else A
+        AtA = np.asarray((A.T @ A).todense(), dtype=np.float64)
+        V, H = code_compatibility(A, AtA, y, attributes), AtA / len(X)
+    return Seen(W, sums / n[:, None], attributes, kappa, V, H)
+
+
+def whitening(X: Array, y: Array) -> Array:
+    r"""(p, p) :math:`W` such that :math:`W W^\top = \Sigma^{-1}`, with :math:`\Sigma` the within-class covariance.
+
+    :math:`\Sigma` is shrunken towards its mean variance, because it has often more entries than there are images.
+    Without any variance inside classes (one image each) W is the identity.
+    """
+    n = np.bincount(y)
+    p = X.shape[1]
+    gram = np.zeros((p, p))
+    for i in range(0, len(X), _BLOCK):
+        rows = X[i : i + _BLOCK].astype(np.float64, copy=False)
+        gram += rows.T @ rows
+    sums = _class_sums(X, y, len(n))
+    variance, axes = np.linalg.eigh((gram - (sums / n[:, None]).T @ sums) / len(X))
+    variance = np.maximum(variance, 0)
+    # Rounding leaves crumbs of the total variance where there is none inside classes.
+    if variance.mean() <= 1e-12 * np.trace(gram) / len(X) / p:
+        return np.eye(p)
+    return axes / np.sqrt((1 - _SHRINKAGE) * variance + _SHRINKAGE * variance.mean())
+
+
+def concentration(U: Array, y: Array, sums: Array, n: Array) -> float:
+    """kappa that maximises the likelihood of the labels of unit rows U (n, p) under ``softmax(kappa <u, mu_c>)``.
+
+    ``mu_c`` are the mean directions of classes; that of an image's own class leaves this image out, since otherwise more
+    dimensions than images would make any kappa look too good. ``sums`` (C, p) and ``n`` (C,) are of all images.
+    """
+    several = n[y] > 1
+    if len(n) < 2 or not several.any():
+        return float(np.exp(np.mean(_LOG_CONCENTRATION)))
+    U, y = U[several], y[several]
+    C = U @ unit_rows(sums).T
+    C[np.arange(len(y)), y] = np.einsum("ij,ij->i", unit_rows(sums[y] - U), U)
+
+    def loss(log_kappa: float) -> float:
+        L = np.exp(log_kappa) * C
+        top = L.max(axis=1)
+        return float((top + np.log(np.exp(L - top[:, None]).sum(axis=1)) - L[np.arange(len(y)), y]).mean())
+
+    return float(np.exp(minimize_scalar(loss, bounds=_LOG_CONCENTRATION, method="bounded").x))
+
+
+def code_compatibility(A: sp.csr_array, AtA: Array, y: Array, S: Array) -> Array:
+    r"""(r, q) ESZSL on sparse codes A (n, r): :math:`V = (A^\top A + g I)^{-1} A^\top Y S (S^\top S + l I)^{-1}`.
+
+    Y (n, C) is one for an image's class and zero elsewhere, S (C, q) the attributes of the seen classes, g is in units
+    of the mean squared code.
+    """
+    AtA = AtA + _CODE_RIDGE * (np.trace(AtA) / len(y) or 1.0) * np.eye(len(AtA))
+    Y = sp.csr_array((np.ones(len(y)), (np.arange(len(y)), y)), shape=(len(y), len(S)))
+    left = np.linalg.solve(AtA, np.asarray((A.T @ Y).todense()) @ S)
+    return np.linalg.solve(S.T @ S + _ATTRIBUTE_RIDGE * np.eye(S.shape[1]), left.T).T
+
+
+def _class_sums(X: Array, y: Array, n_classes: int) -> Array:
+    members = sp.csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(n_classes, len(y)))
+    return members @ X.astype(np.float64, copy=False)

@@ -1,0 +1,75 @@
+"""The semantic dictionary adapted to test images by its own confident predictions (transductive)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zsl.checks import Array, Count, Positive, Share
+from zsl.errors import UserError
+from zsl.inference.attributes import Attributes, HasDictionaries, agnostic
+from zsl.inference.labels import cosine
+from zsl.inference.rules import uses
+from zsl.inference.seen import Seen
+
+
+@uses("attributes of unseen classes", "unlabelled test images")
+def self_trained(
+    model: HasDictionaries,
+    X: Array,
+    Z_unseen: Array,
+    seen: Seen,
+    *,
+    start: Attributes | None = None,
+    confident: Share = 0.5,
+    self_training_rounds: Count = 3,
+    self_training_weight: Positive = 0.1,
+) -> Attributes:
+    r"""Attributes of X (L, p) from a semantic dictionary refitted with confident test images as further data.
+
+    Each round, the share ``confident`` of every class's images, by margin of their cosine, is taken to have the class's
+    attributes, and with codes a and K such images
+
+    .. math:: D = \arg\min_D \; \tfrac{w}{K} \|Z'_K - A_K D\|^2
+              + \mathrm{tr}\, (D - D_z)^\top (H + \epsilon I) (D - D_z),
+
+    H the mean of ``a'a`` over seen images: ridge regression on seen and confident images together, seen ones summed up
+    by the dictionary that they gave. Codes stay as they are, since they do not depend on ``Dz``.
+
+    Raises
+    ------
+    UserError
+        For a model without dictionaries.
+    """
+    if not isinstance(model, HasDictionaries) or seen.H is None:
+        raise UserError(
+            f"inference.attributes=self_trained needs dictionaries, and {type(model).__name__} has none; "
+            "use inference.attributes=agnostic, or model=coupled."
+        )
+    start = start or agnostic(model, X)
+    assert start.codes is not None
+    A = start.codes.A.astype(np.float64, copy=False)
+    H = seen.H + 1e-3 * (np.trace(seen.H) / len(seen.H) or 1.0) * np.eye(len(seen.H))
+    Dz = np.asarray(model.Dz_, dtype=np.float64)
+    D = Dz
+    for _ in range(self_training_rounds):
+        rows, labels = _confident(cosine(A @ D, Z_unseen), confident)
+        weight = self_training_weight / len(rows)
+        residual = Z_unseen[labels] - A[rows] @ Dz
+        step = np.linalg.solve(H + weight * A[rows].T @ A[rows], weight * A[rows].T @ residual)
+        D = Dz + step
+    return Attributes(A @ D, start.codes, {})
+
+
+def _confident(scores: Array, share: float) -> tuple[Array, Array]:
+    """Rows of the images kept, at least one of each class that wins any, and their classes."""
+    M = scores.shape[1]
+    winner = scores.argmax(axis=1)
+    two = np.partition(scores, max(M - 2, 0), axis=1)[:, -min(M, 2) :]
+    margin = two[:, -1] - two[:, 0]
+    rows = []
+    for m in np.unique(winner):
+        mine = np.flatnonzero(winner == m)
+        best = mine[np.argsort(-margin[mine], kind="stable")]
+        rows.append(best[: max(1, int(np.ceil(share * mine.size)))])
+    kept = np.concatenate(rows)
+    return kept, winner[kept]

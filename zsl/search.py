@@ -1,0 +1,158 @@
+"""Which settings are tried: the points of a grid, random ones, or those that Optuna's sampler asks for."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from zsl.checks import Count, Seed, check_value
+from zsl.errors import UserError
+
+# What a trial may not change: the classes and images that the folds are made of, and what has no effect on a result.
+_FIXED = ("split", "dataset", "tune", "tracking", "data_dir", "cache_dir", "output_dir", "allow_targets", "threads",
+          "skip_existing", "save_model")  # fmt: skip
+_RANGE = {"low", "high", "log", "integer"}
+
+Settings = dict[str, Any]
+Search = Literal["grid", "random", "optuna"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both included; with ``log`` evenly by their logarithm."""
+
+    low: float
+    high: float
+    log: bool = False
+    integer: bool = False
+
+    def draw(self, rng: np.random.Generator) -> float | int:
+        """One number at random."""
+        if self.integer and not self.log:
+            return int(rng.integers(int(self.low), int(self.high), endpoint=True))
+        # Whole numbers are cells of width one, so that the ends are as likely as their neighbours.
+        half = 0.5 if self.integer else 0.0
+        low, high = self.low - half, self.high + half
+        value = math.exp(rng.uniform(math.log(low), math.log(high))) if self.log else rng.uniform(low, high)
+        value = min(max(value, self.low), self.high)
+        return round(value) if self.integer else value
+
+    def at_edge(self, value: float) -> bool:
+        """Whether a value is among the outer twentieths of the range."""
+        f = math.log if self.log else float
+        share = (f(value) - f(self.low)) / (f(self.high) - f(self.low))
+        return not 0.05 <= share <= 0.95
+
+
+Space = dict[str, "Sequence[Any] | Range"]
+
+
+def space_of(grid: Mapping[str, Any]) -> Space:
+    """``tune.grid`` as what can be drawn from: key -> a list of values, or ``{low, high, log, integer}``.
+
+    Raises
+    ------
+    UserError
+        For a key that may not be tuned, an empty list, or a range without numbers.
+    """
+    space: Space = {}
+    for key, values in grid.items():
+        if key.split(".")[0] in _FIXED and not key.startswith("dataset.semantics."):
+            raise UserError(f"tune.grid: {key} decides what the folds are made of or how, and cannot be tuned.")
+        if isinstance(values, Mapping):
+            space[key] = _range(key, values)
+        elif isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise UserError(
+                f"tune.grid: {key} has {values!r}; a list with at least one value is needed, or {{low: A, high: B}}."
+            )
+        else:
+            space[key] = list(values)
+    return space
+
+
+def _range(key: str, values: Mapping[str, Any]) -> Range:
+    unknown = set(values) - _RANGE
+    if unknown or not {"low", "high"} <= set(values):
+        raise UserError(
+            f"tune.grid: {key} has {dict(values)!r}; a range has low and high, and may have log and integer."
+        )
+    for name in ("log", "integer"):
+        check_value(bool, values.get(name, False), f"tune.grid.{key}.{name}")
+    integer = bool(values.get("integer", False))
+    for name in ("low", "high"):
+        check_value(int if integer else float, values[name], f"tune.grid.{key}.{name}")
+    found = Range(values["low"], values["high"], bool(values.get("log", False)), integer)
+    if not found.low < found.high or (found.log and found.low <= 0):
+        raise UserError(
+            f"tune.grid: {key} goes from {found.low} to {found.high}; low must be less than high"
+            + (", and with log above zero." if found.log else ".")
+        )
+    return found
+
+
+def trials_of(
+    grid: Mapping[str, Any],
+    *,
+    search: Search = "grid",
+    n_trials: Count = 20,
+    seed: Seed = 0,
+) -> list[Settings]:
+    """What is tried, where it is known beforehand.
+
+    With ``grid`` every point, last key fastest; with ``random`` ``n_trials`` under ``seed``: different points of a
+    grid of lists, independent draws where there is a range.
+    """
+    space = space_of(grid)
+    lists = {k: v for k, v in space.items() if not isinstance(v, Range)}
+    if search == "grid":
+        if len(lists) < len(space):
+            key = next(k for k in space if k not in lists)
+            raise UserError(
+                f"tune.grid: {key} is a range, which a grid cannot cover; use tune.search=random or optuna."
+            )
+        return [dict(zip(lists, point)) for point in itertools.product(*lists.values())]
+    rng = np.random.default_rng(seed)
+    if len(lists) < len(space):
+        return [
+            {k: v.draw(rng) if isinstance(v, Range) else v[int(rng.integers(len(v)))] for k, v in space.items()}
+            for _ in range(n_trials)
+        ]
+    sizes = [len(v) for v in lists.values()]
+    total = math.prod(sizes)
+    chosen = np.sort(rng.choice(total, min(n_trials, total), replace=False))
+    points = np.unravel_index(chosen, sizes)
+    return [{k: v[int(p[i])] for (k, v), p in zip(lists.items(), points)} for i in range(len(chosen))]
+
+
+def optuna_trials(space: Space, n_trials: int, seed: int) -> Generator[Settings, float, None]:
+    """Settings that Optuna's default sampler (TPE) asks for, in turn; ``send`` the value of each (larger wins).
+
+    Raises
+    ------
+    UserError
+        If Optuna is not installed.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise UserError("tune.search=optuna needs Optuna; pip install 'zsl-cdl[optuna]', or use random.") from None
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    for _ in range(n_trials):
+        trial = study.ask()
+        settings: Settings = {}
+        for key, values in space.items():
+            if not isinstance(values, Range):
+                # By position, because values may be anything: null, text, lists.
+                settings[key] = values[trial.suggest_categorical(key, range(len(values)))]
+            elif values.integer:
+                settings[key] = trial.suggest_int(key, int(values.low), int(values.high), log=values.log)
+            else:
+                settings[key] = trial.suggest_float(key, values.low, values.high, log=values.log)
+        study.tell(trial, (yield settings))
