@@ -15,7 +15,8 @@ PACKAGE = ROOT / "zsl"
 RANK = {
     "errors": 0, "interruption": 0, "records": 0, "checks": 1, "config": 2, "sparse": 3, "data": 4, "inference": 4,
     "evaluation": 4, "models": 5, "search": 5, "tuning": 6, "theory": 6, "extract": 6, "pipeline": 6, "report": 7,
-    "tracking": 7, "bench": 8, "experiment": 8, "sweeps": 8, "predict": 9, "serving": 10, "main": 9, "bench_learning": 7,
+    "tracking": 7, "bench": 8, "experiment": 8, "sweeps": 8, "predict": 9, "serving": 10, "main": 9,
+    "bench_learning": 7, "bench_spreading": 7,
 }  # fmt: skip
 # Third-party packages and the only places that may import them.
 FENCES = {
@@ -28,6 +29,7 @@ FENCES = {
     "optuna": {"search"},
     "numba": {"sparse", "bench"},
     "h5py": {"data"},
+    "pynndescent": {"inference"},
     "pooch": {"data"},
 }
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

@@ -69,10 +69,10 @@ def aware(
     gamma_relative: NonNegative = 0.1,
     rho: Positive = 1.0,
     kernel: Kernel = "student",
-    aware_scale: Literal["prototype", "raw"] = "prototype",
+    aware_scale: Literal["prototype", "raw"] = "raw",
     aware_batch: bool = False,
-    aware_optimiser: Literal["proximal", "mm", "admm", "subgradient"] = "proximal",
-    aware_tol: Positive = 1e-6,
+    aware_optimiser: Literal["proximal", "mm", "admm", "subgradient"] = "mm",
+    aware_tol: Positive = 1e-5,
     aware_max_iter: Count = 200,
 ) -> Attributes:
     r"""Attributes of X (L, p) from codes that also pay for an undecided assignment, Eq. (7) (``eq:attrAware``).
@@ -91,7 +91,9 @@ def aware(
     gamma_relative : float >= 0
         gamma in units of each image's own data term at the zero code, ``|x|^2 / p``.
     rho : float > 0
-        Squared scale of the kernel, and of the Student kernel the degrees of freedom, Eq. (6).
+        Squared scale of the kernel, and of the Student kernel the degrees of freedom, Eq. (6). One number being both,
+        the Student kernel cannot be sharp: with classes at the distance that ``prototype`` makes 1, an image right on
+        its class gives it at most 2 to 1 over the next at any rho from 1, and every image stays near undecided.
     kernel : "student" or "gaussian"
         Of the soft assignment, :mod:`zsl.inference.entropy`.
     aware_scale : "prototype" or "raw"
@@ -122,9 +124,7 @@ def aware(
     assert start.codes is not None
     # Per image, so that no image's code depends on which others are tested with it.
     weight = gamma_relative * scale(X) if gamma is None else np.full(len(X), gamma)
-    stretch, unit = (
-        prototype_scale(start.Z_hat, Z_unseen) if aware_scale == "prototype" else (np.ones(len(X)), 1.0)
-    )
+    stretch, unit = prototype_scale(start.Z_hat, Z_unseen) if aware_scale == "prototype" else (np.ones(len(X)), 1.0)
     A, report = aware_codes(
         X,
         model.Dx_,
@@ -200,7 +200,7 @@ def aware_codes(
     kernel: Kernel = "student",
     stretch: float | Array = 1.0,
     batch: bool = False,
-    optimiser: str = "proximal",
+    optimiser: str = "mm",
     tol: float,
     max_iter: int,
 ) -> tuple[Array, dict[str, Array]]:

@@ -26,8 +26,8 @@ class Neighbours(NamedTuple):
 
     distance: Array
     """(n, k) ascending; inf where the approximate search found fewer."""
-    index: Array
-    """(n, k) nodes; where the distance is inf, any."""
+    nodes: Array
+    """(n, k) which they are; where the distance is inf, any."""
     recall: float
     """Share of the neighbours of a random sample of nodes that are true ones, 0..1; 1 for the exact search."""
     exact: bool
@@ -64,7 +64,7 @@ def _approximate(V: Array, k: int) -> Neighbours:
     order = np.argsort(distance, axis=1, kind="stable")[:, :k]
     index = np.take_along_axis(index, order, axis=1)
     missing = np.isinf(np.take_along_axis(distance, order, axis=1))
-    # Distances again in double precision: the search's own are rounded, and the graph should not depend on who found it.
+    # Distances again, in double precision: the search's own are rounded.
     distance = np.empty((n, k))
     for start in range(0, n, 1024):
         rows = slice(start, start + 1024)
@@ -113,7 +113,7 @@ def gaussian_weights(found: Neighbours, sigma: float | Literal["self_tuning"] | 
     -------
     (n, n) csr, zero diagonal. Edges whose weight underflows are absent.
     """
-    distance, index = found.distance, found.index
+    distance, index = found.distance, found.nodes
     n, k = distance.shape
     if not k:
         return sp.csr_array((n, n))
@@ -127,8 +127,8 @@ def gaussian_weights(found: Neighbours, sigma: float | Literal["self_tuning"] | 
         if sigma is None:
             sigma = float(np.median(distance[np.isfinite(distance)])) or 1.0
         weight = np.exp(-((distance / sigma) ** 2) / 2)
-    W = sp.csr_array((weight.ravel(), index.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))
-    W.sum_duplicates()  # neighbours that were not found have weight 0 and any index
+    here, there = np.nonzero(np.isfinite(distance))
+    W = sp.csr_array((weight[here, there], (here, index[here, there])), shape=(n, n))
     W = W.maximum(W.T).tocsr()
     W.eliminate_zeros()
     return W

@@ -22,13 +22,13 @@ from zsl.sparse.lasso import scale, soft_threshold
 
 # Halvings of the step after which a row counts as unable to descend: rounding, not geometry, is the limit then.
 _MAX_HALVINGS = 40
-# Times that the curvature is raised fourfold in one round of majorise-minimise; a row that rises after them keeps its code.
+# Times that the curvature is raised fourfold in one round of majorise-minimise; a row that still rises keeps its code.
 _MAX_RAISES = 12
 # In units of the kernel at distance 0 or 1: small, since entropy is concave where images are undecided.
 _FIRST_CURVATURE = 0.25
 # A LASSO within a round is solved to this share of its data term, or to the caller's tol where that is smaller: the
 # certificate that counts is the objective of Eq. (7), which is looked at after every round.
-_INNER_TOL = 1e-5
+_INNER_TOL = 1e-6
 # ADMM: gradient steps on the attributes between two LASSOs, and the penalty in units of the entropy's curvature.
 _Z_STEPS = 10
 _PENALTY = 8.0
@@ -171,7 +171,7 @@ def mm(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Arra
         lasso_new, V_new, H_new = lasso.copy(), V.copy(), H.copy()
         trying = np.arange(len(todo))
         for _ in range(_MAX_RAISES):
-            c = _rounded_up(curvature[trying])
+            c = _rounded_up(curvature[trying], problem.Dz)
             part = now.rows(trying)
             z = stacked_lasso(part, V[trying] - g[trying] / c[:, None], c, a[trying], min(tol, _INNER_TOL))
             v, value = z @ problem.Dz, part.lasso(z)
@@ -204,7 +204,7 @@ def admm(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Ar
     best, value = A.copy(), problem.objective(A)
     todo = np.flatnonzero(problem.weight > 0)
     now = problem.rows(todo)
-    a, penalty = A[todo], _rounded_up(_PENALTY * now.curvature())
+    a, penalty = A[todo], _rounded_up(_PENALTY * now.curvature(), problem.Dz)
     V = a @ problem.Dz
     dual = now.term(V)[1] / penalty[:, None]  # stationary in v for v = a Dz: gradient = penalty * dual
     waited = np.zeros(len(todo), dtype=np.int64)
@@ -324,9 +324,13 @@ def _pull(problem: AwareProblem, V: Array, centre: Array, penalty: Array) -> Arr
     return V
 
 
-def _rounded_up(c: Array) -> Array:
-    """The next power of four: few different values, so few different dictionaries, whose Gram matrices cost."""
-    return 4.0 ** np.ceil(np.log2(c) / 2)
+def _rounded_up(c: Array, Dz: Array) -> Array:
+    """The next power of four: few different values, so few different dictionaries, whose Gram matrices cost.
+
+    In units of the size of Dz, so that attributes in other units give the same iterates.
+    """
+    unit = float((Dz**2).mean()) or 1.0
+    return 4.0 ** np.ceil(np.log2(c * unit) / 2) / unit
 
 
 def _dot(a: Array, b: Array) -> Array:

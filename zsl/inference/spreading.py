@@ -129,12 +129,8 @@ def spread_report(
     if stranded.any():
         log.info("%d of %d test images are connected to no class and take the nearest one", stranded.sum(), L)
         F[stranded] = nearest(Z_hat[stranded], Z_unseen)
-    log.info(
-        "labels spread in %d iterations, residual at most %.1e", solution.n_iter, solution.residual.max(initial=0)
-    )
-    return SpreadReport(
-        F, solution.residual, solution.n_iter, stranded, int(n_components), found.recall, found.exact
-    )
+    log.info("labels spread in %d iterations, residual at most %.1e", solution.n_iter, solution.residual.max(initial=0))
+    return SpreadReport(F, solution.residual, solution.n_iter, stranded, int(n_components), found.recall, found.exact)
 
 
 def class_shares(class_mass: str | list[float], M: int) -> Array:
