@@ -59,5 +59,7 @@ def test_refusals():
         synthetic.draw(n_nonzero=9, n_atoms=5)
     with pytest.raises(UserError, match="preset='imagenet' is not accepted"):
         synthetic.load(preset="imagenet")
+    with pytest.raises(UserError, match="n_classes=5 leaves no seen class"):
+        synthetic.load(n_classes=5)
     with pytest.raises(UserError, match="n_images=0 is not accepted"):
         synthetic.draw(n_images=0)

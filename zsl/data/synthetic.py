@@ -83,6 +83,7 @@ def draw(
 def load(
     *,
     preset: Literal["small", "awa1", "awa2", "cub", "sun"] = "small",
+    n_classes: Count | None = None,
     n_atoms: Count | None = None,
     n_nonzero: Count = 5,
     within: NonNegative = 0.2,
@@ -94,10 +95,15 @@ def load(
 ) -> ImageTable:
     """A table in the shape of a benchmark (``preset``); ``n_atoms=None`` is 1.5 times the number of attributes.
 
+    ``n_classes=None`` is the preset's; the images are shared among them. How attributes follow from codes is learned
+    from the seen classes, so with fewer of them than attributes (15 to 20 in ``small``) parts of it remain unknown.
     ``shift`` moves the images of the unseen classes, those that come last, see :func:`draw`.
     """
-    check_arguments(load, {"preset": preset})
-    n_classes, n_unseen, n_images, p, q = SHAPES[preset]
+    check_arguments(load, {"preset": preset, "n_classes": n_classes})
+    of_preset, n_unseen, n_images, p, q = SHAPES[preset]
+    n_classes = n_classes or of_preset
+    if n_classes <= n_unseen:
+        raise UserError(f"dataset.n_classes={n_classes} leaves no seen class; preset={preset} has {n_unseen} unseen.")
     X, y, Z, _ = draw(
         n_classes=n_classes, n_images=n_images, p=p, q=q, n_atoms=n_atoms or 3 * q // 2, n_nonzero=n_nonzero,
         within=within, noise=noise, shift=shift, n_shifted=n_unseen, seed=seed,
