@@ -76,7 +76,8 @@ class CoupledDictionaries:
         ``n_iter`` passes over the images in random order, then one that codes them all. ``None``: batch learning,
         one update of the dictionary per pass.
     forgetting : float >= 0
-        Online: batch s of t has a weight of about ``(s / t)^forgetting`` in the statistics; 0 forgets nothing.
+        Online: at 1 the statistics reach back about one pass, at more less far; 0 forgets nothing, not even what
+        earlier passes saw, which keeps the dictionary near their codes.
     checkpoint : path, optional
         Where to keep, every ``checkpoint_minutes``, all that is needed to go on after a kill: the same ``fit`` then
         ends at the same dictionaries, to the bit. Removed when ``fit`` is done.
