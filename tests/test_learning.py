@@ -192,7 +192,7 @@ def test_one_online_pass_sees_the_unseen_classes(problem):
 
 
 def test_statistics_remember_one_pass_or_everything(problem):
-    # Weights of 8 batches seen, newest first, 4 to a pass: batch t multiplies older ones by (1 - 1/min(t, 4))^forgetting.
+    # Weights of 8 batches, newest first, 4 to a pass: batch t multiplies older ones by (1 - 1/min(t, 4))^forgetting.
     X, y, Z, _ = problem
     task = Visual(X[:160], Attributes(Z[:160], y[:160]), 0.0)
     for forgetting, expected in (
