@@ -59,7 +59,8 @@ class CoupledDictionaries:
         Alternations for each dictionary.
     coupling : "sequential" or "joint"
         Algorithm 1; or Eq. (2) minimised over A, B, Dx and Dz in turn, the codes A estimated from images and
-        attributes at once (:class:`zsl.models.coupling.Joint`). Test images are coded by Eq. (5) either way.
+        attributes at once (:class:`zsl.models.coupling.Joint`). Test images are coded by Eq. (5) either way, without
+        attributes: other codes than those ``"joint"`` fitted both dictionaries to. See the note below.
     atoms : "unit_ball" or "ridge"
         Atoms of both dictionaries confined to the unit ball (Eqs. 1-2), or only penalised by beta (Eqs. 3-4).
     unseen_weight : "eq2", "eq4" or "none"
@@ -81,6 +82,26 @@ class CoupledDictionaries:
     checkpoint : path, optional
         Where to keep, every ``checkpoint_minutes``, all that is needed to go on after a kill: the same ``fit`` then
         ends at the same dictionaries, to the bit. Removed when ``fit`` is done.
+
+    Notes
+    -----
+    ``"joint"`` minimises Eq. (2) well and recognises no better for it, often worse. On data drawn by
+    :func:`zsl.data.synthetic.draw` (60 classes, 15 of them unseen; means over six seeds, no B term):
+
+    ============= ============ ======== ======== ==================
+    p, q          measure      "joint"  the same "sequential"
+                               10 iter. 60 iter.
+    ============= ============ ======== ======== ==================
+    100, 10       Eq. (2)      0.0187   0.0168   0.0240
+    \             accuracy     0.23     0.08     0.70
+    40, 20        Eq. (2)      0.0323   0.0284   0.0303
+    \             accuracy     0.87     0.77     0.84
+    ============= ============ ======== ======== ==================
+
+    The lower its objective, the lower the accuracy: its codes see the attributes, which a test image does not have.
+    At p = 100, q = 10 a training image coded by Eq. (5) has only 53 % of the support of its joint code, and at p = 40,
+    q = 20 58 %. Fitting ``Dz`` again to the codes by Eq. (5) regains part of the loss (0.26 to 0.37 at 100, 10, ten seeds
+    with B); ``"sequential"`` started from the joint ``Dx`` regains most (0.63). Neither would still be Eq. (2).
 
     Attributes
     ----------
