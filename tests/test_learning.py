@@ -125,6 +125,21 @@ def test_joint_objective_is_eq_2_and_never_rises(problem, weight, atoms):
     assert m.scores(X).shape == (n, len(Z_unseen))
 
 
+@pytest.mark.parametrize("coupling", ["sequential", "joint"])
+@pytest.mark.parametrize("atoms", ["unit_ball", "ridge"])
+def test_gradient_steps_learn_a_dictionary_and_never_rise(problem, coupling, atoms):
+    settings = {"n_atoms": 20, "n_iter": 60, "lam": 0.2, "beta": 0.01, "coupling": coupling, "atoms": atoms}
+    name, gaps = ("objective_", "gap_") if coupling == "joint" else ("objective_x_", "gap_x_")
+    m, exact = (CoupledDictionaries(update=update, **settings).fit(*problem) for update in ("gradient", "exact"))
+    values = getattr(m, name)
+    for k in range(1, 61):
+        assert values[k] <= values[k - 1] + getattr(m, gaps)[k] + 1e-12 or (atoms == "ridge" and m.redrawn_[k - 1])
+    assert values[-1] < 1.05 * getattr(exact, name)[-1] < values[0]
+    assert np.abs(m.Dx_ - exact.Dx_).max() > 1e-6
+    if atoms == "unit_ball":
+        assert np.linalg.norm(m.Dx_, axis=1).max() <= 1 + 1e-9
+
+
 def test_joint_converges_to_a_stationary_point(problem):
     # With the penalty alone both dictionaries end where the gradient of Eq. (2) vanishes.
     X, y, Z, Z_unseen = problem

@@ -63,6 +63,10 @@ class CoupledDictionaries:
         attributes: other codes than those ``"joint"`` fitted both dictionaries to. See the note below.
     atoms : "unit_ball" or "ridge"
         Atoms of both dictionaries confined to the unit ball (Eqs. 1-2), or only penalised by beta (Eqs. 3-4).
+    update : "exact" or "gradient"
+        ``Dx`` after each coding: minimised exactly, in closed form (``atoms="ridge"``) or atom by atom in one pass
+        (``"unit_ball"``); or moved by a few projected gradient steps (:func:`zsl.sparse.dictionary.gradient_atoms`).
+        Neither raises the objective.
     unseen_weight : "eq2", "eq4" or "none"
         Weight of the unseen classes in ``F_z``: 1/M as above; 1/N as Eq. (4) has it; no B term at all.
     init : "samples" or "random"
@@ -138,6 +142,7 @@ class CoupledDictionaries:
     n_iter: Count = 10
     coupling: Literal["sequential", "joint"] = "sequential"
     atoms: Literal["unit_ball", "ridge"] = "unit_ball"
+    update: Literal["exact", "gradient"] = "exact"
     unseen_weight: Literal["eq2", "eq4", "none"] = "eq2"
     init: Literal["samples", "random"] = "samples"
     solver: Encoder | None = None
@@ -185,7 +190,7 @@ class CoupledDictionaries:
         if self.coupling == "joint":
             self._learn_jointly(X, attributes, Z_unseen, Dx, rng, checkpoint)
         else:
-            state = self._learn(Visual(X, attributes, self._ridge), Dx, rng, checkpoint)
+            state = self._learn(Visual(X, attributes, self._ridge, self.update == "gradient"), Dx, rng, checkpoint)
             self.Dx_, self.objective_x_, self.gap_x_ = state.D, state.objectives, state.gaps
             self._learn_semantic(
                 len(X), state.AtA, attributes.mean_products(state.products), attributes.mean_square, Z_unseen
@@ -254,8 +259,9 @@ class CoupledDictionaries:
     ) -> None:  # fmt: skip
         """Eq. (2) over A, B, Dx and Dz in turn; Dz starts from the codes of the images alone."""
         task = Joint(
-            X, attributes, Z_unseen, self._ridge, self.beta, self._unseen_weight(len(X)), self._encode, self.lam_
-        )
+            X, attributes, Z_unseen, self._ridge, self.beta, self._unseen_weight(len(X)), self._encode, self.lam_,
+            self.update == "gradient",
+        )  # fmt: skip
         n_first = min(len(X), self.batch_size or 2 * _BLOCK)
         D = task.start(Dx, np.linspace(0, len(X) - 1, n_first).astype(np.int64))
         B = np.zeros((len(Z_unseen) if task.weight else 0, len(D)), X.dtype)
