@@ -17,6 +17,12 @@ Few rounds are needed (2 or 3 for 20 non-zeros, 7 for 165), since nothing is fol
 coordinate is visited twice. Letting many atoms in and out at once need not lower the objective: a check
 follows, and a round that failed is replaced by *careful* ones that let one atom in and stop at the first
 sign change, a descent method that ends. A warm start begins with the support and the signs of ``init``.
+
+No atoms are screened out (Gap Safe rules; Fercoq, Gramfort and Salmon, 2015), for there is nothing left to save. With
+1200 atoms in 1024 dimensions the sphere removes, of codes with 165 non-zeros, no atom before the gap is near 1e-3 of
+``|x|^2 / p``, one round before the end; of codes with 20 non-zeros 1 to 10 % after the first round, when nine rows in
+ten end with the second. After a warm start it removes 85 to 94 % of the atoms from what is one pass of 1.2 of 43
+microseconds. The passes read whole rows of G in order: to skip columns would cost them more.
 """
 
 from __future__ import annotations
