@@ -46,7 +46,7 @@ def test_learning_to_the_same_objective(monkeypatch, capsys):
     learners = bench_learning.LEARNERS | {"SPAMS trainDL float64": (missing, True)}
     monkeypatch.setattr(bench_learning, "LEARNERS", learners)
     X, D = synthetic(60, 20, 15)
-    rows = bench_learning.race(X, D, 0.2, rounds=2, passes=1, batch_sizes=(20, 30))
+    rows = bench_learning.race(X, D, 0.2, rounds=2, batch_sizes=(20, 30))
     assert [r["contender"] for r in rows] == [name for name in learners if name != "SPAMS trainDL float64"]
     for row in rows:
         assert row["objective"] <= row["target"] < row["start"]
