@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import platform
@@ -24,9 +25,12 @@ from zsl.data.load import load_table
 from zsl.data.transforms import preprocess
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy, evaluate, hubness_skew
-from zsl.inference import agnostic, rules
+from zsl.inference import rules
+from zsl.inference.seen import seen_classes
 from zsl.models.base import Model
 from zsl.pipeline import MODEL, CannotBeSaved, Pipeline
+from zsl.stages import Stage, infer, needs_seen, without_transduction
+from zsl.validation import Draw, Gate, Once, gate, infer_generalized, validate
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,22 +41,6 @@ log = logging.getLogger(__name__)
 
 # Parts of a reader's provenance that say where, not what.
 _PLACES = ("root", "missing_splits")
-# The paper's names for pairs of rules; any other pair is called by both.
-_STAGE_NAMES = {("agnostic", "nearest"): "aag", ("aware", "nearest"): "aaw", ("aware", "spread"): "taaw"}
-
-
-@dataclass
-class Stage:
-    """Scores of one pair of rules."""
-
-    name: str
-    scores: Array
-    """(L, M)"""
-    Z_hat: Array | None
-    """(L, q) predicted attributes; None for native scores."""
-    information: tuple[str, ...]
-    gap: float = 0.0
-    """Largest duality gap of the test images' codes, where there are any with a certificate."""
 
 
 @dataclass
@@ -145,10 +133,15 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
     start = time.perf_counter()
     model.fit(data.X, data.y, data.Z, data.Z_unseen)
     fitted = time.perf_counter()
-    stages = infer(plain, model, data.X_unseen, data.Z_unseen)
+    seen = Once(lambda: seen_classes(model, data.X, data.y, data.Z))
+    stages = infer(plain, model, data.X_unseen, data.Z_unseen, seen)
     inferred = time.perf_counter()
+    decided, draws = _on_validation_classes(plain, raw, stages)
+    if decided is not None and not decided.used:
+        stages = without_transduction(stages)
 
     metrics = summarise(stages, data.y_unseen)
+    metrics |= _generalized(plain, model, data, seen, draws, stages)
     metrics |= certificates(model, stages)
     metrics["time_fit_s"], metrics["time_infer_s"] = fitted - start, inferred - fitted
     if selection is not None:
@@ -156,7 +149,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
         metrics["tune_acc_class"] = max(trial["acc_class"] for trial in selection.trials)
     metrics["peak_rss_mb"] = _peak_rss_mb()
     result = Result(
-        key=result_key(plain, data, model, stages, selection),
+        key=result_key(plain, data, model, stages, selection, decided),
         metrics=metrics,
         per_class=per_class(stages, data),
         curves={
@@ -180,7 +173,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
             write_predictions(data.names_unseen, data.unseen_names, stages[-1].scores, data.y_unseen, folder)
         (folder / MODEL).unlink(missing_ok=True)  # of a run before, in a folder of a fixed name
         if plain["save_model"]:
-            _save_model(plain, raw, model, transforms, result, folder / MODEL)
+            _save_model(_without_gate(plain, decided), raw, model, transforms, seen, result, folder / MODEL)
         write(result, plain, folder)
         link = session.finish(plain)
         show(result, folder, link)
@@ -265,35 +258,62 @@ def load_dataset(
     return load_data(resolve(cfg))
 
 
-def infer(plain: Mapping[str, Any], model: Model, X: Array, Z: Array) -> list[Stage]:
-    """Scores of images X (L, p) for classes Z (C, q) by the pair of rules asked for, and by those on the way to it.
+def _on_validation_classes(
+    plain: Mapping[str, Any], raw: ZeroShotData, stages: list[Stage]
+) -> tuple[Gate | None, list[Draw]]:
+    """What the gate decided, if there is one, and the draws of validation classes, if anything needs them."""
+    settings, gated = plain["evaluation"], plain["inference"]["gate"]
+    general = settings["calibrate"] and settings["generalized"] and len(raw.y_test_seen) > 0
+    if not gated and not settings["calibrate"]:
+        return None, []
+    if gated and not stages[-1].transductive:
+        raise UserError("inference.gate=true decides on a transductive rule, and this one is not; set inference.gate=false.")
+    draws = validate(
+        plain, raw, transform_data, n_draws=settings["n_draws"], seed=plain["seed"], general=general
+    )
+    return (gate(draws) if gated else None), draws
 
-    A pair (attributes, labels) passes through (agnostic, nearest) and, if the attributes are aware, (aware, nearest).
-    """
-    settings, allow = plain["inference"], tuple(plain.get("allow_targets", ()))
-    attributes, labels = settings["attributes"], settings["labels"]
-    trained_with = tuple(getattr(model, "information", ()))
-    if attributes == "own":
-        return [Stage("own", np.asarray(model.scores(X, Z)), None, trained_with)]
-    given: dict[str, Any] = {"model": model, "X": X, "Z_unseen": Z, "start": None}
-    predicted = {"agnostic": agnostic(model, X)}  # type: ignore[arg-type]
-    if attributes != "agnostic":
-        given["start"] = predicted["agnostic"]
-        predicted[attributes] = rules.call(rules.find("attributes", attributes, allow), given, settings)
-    pairs = [("agnostic", "nearest"), (attributes, "nearest"), (attributes, labels)]
-    stages = []
-    for pair in dict.fromkeys(pairs):
-        rule = rules.find("labels", pair[1], allow)
-        scores = rules.call(
-            rule, {**given, "Z_hat": predicted[pair[0]].Z_hat, "attributes": predicted[pair[0]]}, settings
-        )
-        used = trained_with + rules.information(rules.find("attributes", pair[0], allow)) + rules.information(rule)
-        codes = predicted[pair[0]].codes
-        # Aware codes have no certificate (NaN); the agnostic ones they start from do, and are a stage too.
-        gap = 0.0 if codes is None or np.isnan(codes.gap).any() else float(codes.gap.max())
-        name = _STAGE_NAMES.get(pair, "_".join(pair))
-        stages.append(Stage(name, np.asarray(scores), predicted[pair[0]].Z_hat, tuple(dict.fromkeys(used)), gap))
-    return stages
+
+def _without_gate(plain: dict[str, Any], decided: Gate | None) -> dict[str, Any]:
+    """The configuration of the rule that the gate left: a stored pipeline has nothing more to decide."""
+    inference = {**plain["inference"], "gate": False}
+    if decided is not None and not decided.used:
+        own = inference["attributes"] == "own"
+        inference["labels"] = inference["anchors"] if inference["anchors"] != "auto" else ("own" if own else "cosine")
+    return {**plain, "inference": inference}
+
+
+def _generalized(
+    plain: Mapping[str, Any],
+    model: Model,
+    data: ZeroShotData,
+    seen: Once,
+    draws: list[Draw],
+    stages: list[Stage],
+) -> dict[str, float]:
+    """Metrics of the generalised setting, where there are test images of seen classes, and of calibration."""
+    settings = plain["evaluation"]
+    metrics: dict[str, float] = {}
+    known = data.y_unseen >= 0
+    if settings["calibrate"] and draws and known.any():
+        name = stages[-1].name
+        of = [next(s for s in draw.stages if s.name == name) for draw in draws]
+        temperature = float(np.median([fit_temperature(s.scores, draw.y) for s, draw in zip(of, draws)]))
+        metrics |= calibration(stages[-1].scores[known], data.y_unseen[known], temperature)
+    if not settings["generalized"] or not len(data.y_test_seen) or not known.any():
+        return metrics
+    everything, y = infer_generalized(plain, model, data, seen)
+    chosen = {stage.name for stage in stages}
+    for stage in sorted((s for s in everything if s.name in chosen), key=lambda s: s.name == stages[-1].name):
+        offset = None
+        if draws and draws[0].general:
+            of_draws = [next(s for s in draw.general if s.name == stage.name) for draw in draws]
+            offset = float(
+                np.mean([best_offset(s.scores, d.y_general, d.n_kept) for s, d in zip(of_draws, draws)])
+            )
+        found = generalized(stage.scores, y, len(data.seen), offset)
+        metrics |= {f"{stage.name}/{k}": v for k, v in found.items()}
+    return {**found, **metrics}
 
 
 def summarise(stages: list[Stage], y: Array) -> dict[str, float]:
@@ -344,6 +364,7 @@ def result_key(
     model: Model,
     stages: list[Stage],
     selection: tuning.Selection | None = None,
+    decided: Gate | None = None,
 ) -> dict[str, Any]:
     """What the result is a result of. Two results with the same key are repetitions of one experiment."""
     information = (
@@ -367,6 +388,8 @@ def result_key(
                   "n_atoms_used": len(model.Dx_) if hasattr(model, "Dx_") else None,
                   "lam_used": getattr(model, "lam_", None)},
         "inference": plain["inference"],
+        "gate": None if decided is None else dataclasses.asdict(decided),
+        "evaluation": plain["evaluation"],
         "seed": plain["seed"],
         "selection": tuning.SELECTED if selection else "none: settings as given",
         "tune": {**plain["tune"], "chosen": selection.settings, "folds": selection.folds} if selection else None,
@@ -407,23 +430,38 @@ def _check_inference(plain: Mapping[str, Any], model: Model) -> None:
     """Refuse a pair that makes no sense before anything is fitted."""
     settings, allow = plain["inference"], tuple(plain.get("allow_targets", ()))
     attributes, labels = settings["attributes"], settings["labels"]
-    for kind in ("attributes", "labels"):
-        check_value(str, settings[kind], f"inference.{kind}")
-    if (attributes == "own") != (labels == "own"):
+    for key in ("attributes", "labels", "attribute_scores", "anchors"):
+        check_value(str, settings[key], f"inference.{key}")
+    check_value(bool, settings["gate"], "inference.gate")
+    for key in ("generalized", "calibrate"):
+        check_value(bool, plain["evaluation"][key], f"evaluation.{key}")
+    check_value(Count, plain["evaluation"]["n_draws"], "evaluation.n_draws")
+    name = plain["model"].get("_target_", "").rpartition(".")[2]
+    if attributes == "auto":
+        attributes = "agnostic" if hasattr(model, "predict_attributes") else "own"
+    for kind, chosen in (("attributes", attributes), ("labels", labels)):
+        if chosen != "own":
+            rules.check_settings(rules.find(kind, chosen, allow), settings)
+    for key in ("attribute_scores", "anchors"):
+        if settings[key] not in ("own", "auto"):
+            rules.check_settings(rules.find("labels", settings[key], allow), settings)
+    if labels == "own" and attributes != "own":
         raise UserError(
-            f"inference.attributes={attributes} and inference.labels={labels} do not go together; own stands for "
+            f"inference.attributes={attributes} and inference.labels=own do not go together; own stands for "
             "a model's native scores and is chosen for both (inference=own)."
         )
     if attributes == "own":
+        if labels != "own" and "Z_hat" in rules.asks_for(rules.find("labels", labels, allow)):
+            raise UserError(
+                f"inference.attributes=own and inference.labels={labels} do not go together; {labels} needs predicted "
+                "attributes (inference.attributes=agnostic)."
+            )
         return
-    for kind in ("attributes", "labels"):
-        rules.check_settings(rules.find(kind, settings[kind], allow), settings)
-    name = plain["model"].get("_target_", "").rpartition(".")[2]
     if not hasattr(model, "predict_attributes"):
         raise UserError(
             f"inference.attributes={attributes} needs predicted attributes, and {name} has none; use inference=own."
         )
-    if "start" in rules.find("attributes", attributes, allow).__code__.co_varnames and not hasattr(model, "codes"):
+    if "start" in rules.asks_for(rules.find("attributes", attributes, allow)) and not hasattr(model, "codes"):
         raise UserError(
             f"inference.attributes={attributes} needs dictionaries, and {name} has none; "
             "use inference.attributes=agnostic."
@@ -468,7 +506,13 @@ def _done_before(plain: Mapping[str, Any], digest: str) -> tuple[str, Result] | 
 
 
 def _save_model(
-    plain: Mapping[str, Any], raw: ZeroShotData, model: Model, transforms: tuple[Any, Any], result: Result, path: Path
+    plain: Mapping[str, Any],
+    raw: ZeroShotData,
+    model: Model,
+    transforms: tuple[Any, Any],
+    seen: Once,
+    result: Result,
+    path: Path,
 ) -> None:
     """The fitted pipeline to ``model.npz``; a model that holds more than arrays costs a sentence, not the run."""
     groups = ("model", "inference", "feature", "dataset", "allow_targets")
@@ -484,6 +528,7 @@ def _save_model(
         n_seen=len(raw.seen),
         example=np.asarray(raw.X_unseen[:2]),
         attribute_names=list(raw.attribute_names),
+        seen=seen() if needs_seen(plain["inference"], tuple(plain["allow_targets"])) else None,
         about={
             "dataset": raw.name,
             "feature": raw.feature,
