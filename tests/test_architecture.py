@@ -13,9 +13,10 @@ from conftest import ROOT
 PACKAGE = ROOT / "zsl"
 # A module may import modules of a lower rank, or of its own folder.
 RANK = {
-    "errors": 0, "interruption": 0, "records": 0, "checks": 1, "config": 2, "sparse": 3, "data": 4, "inference": 4,
-    "evaluation": 4, "models": 5, "search": 5, "tuning": 6, "theory": 6, "extract": 6, "pipeline": 6, "report": 7,
-    "tracking": 7, "bench": 8, "experiment": 8, "sweeps": 8, "predict": 9, "serving": 10, "main": 9, "bench_learning": 7,
+    "records": 0, "interruption": 0, "search": 5, "pipeline": 6, "sweeps": 8, "serving": 10,
+    "errors": 0, "checks": 1, "config": 2, "sparse": 3, "data": 4, "inference": 4, "evaluation": 4, "models": 5,
+    "tuning": 6, "theory": 6, "extract": 6, "report": 7, "tracking": 7, "bench": 8, "experiment": 8, "predict": 9,
+    "main": 9, "bench_learning": 7,
 }  # fmt: skip
 # Third-party packages and the only places that may import them.
 FENCES = {
