@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,23 @@ def shared() -> Path:
 def cifar_awa(shared: Path) -> Path:
     """CIFAR images with AwA2 attributes: a small real benchmark in the xlsa17 layout."""
     return shared / "cifar_awa"
+
+
+@pytest.fixture(scope="session")
+def fresh_store(tmp_path_factory):
+    """Creating a store takes seconds, so tests copy one."""
+    folder = tmp_path_factory.mktemp("store")
+    from zsl.tracking.store import open_store
+
+    open_store({"uri": None, "experiment": "zsl"}, folder)
+    return folder
+
+
+@pytest.fixture
+def store(fresh_store, tmp_path):
+    folder = tmp_path / "out"
+    shutil.copytree(fresh_store, folder)
+    return folder
 
 
 @pytest.fixture(autouse=True)
