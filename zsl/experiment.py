@@ -25,6 +25,8 @@ from zsl.data.load import load_table
 from zsl.data.transforms import preprocess
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy, evaluate, hubness_skew
+from zsl.evaluation.calibration import calibration_report, fit_temperature
+from zsl.evaluation.generalized import ausuc, best_offset, gzsl
 from zsl.inference import rules
 from zsl.inference.seen import seen_classes
 from zsl.models.base import Model
@@ -296,24 +298,29 @@ def _generalized(
     metrics: dict[str, float] = {}
     known = data.y_unseen >= 0
     if settings["calibrate"] and draws and known.any():
-        name = stages[-1].name
-        of = [next(s for s in draw.stages if s.name == name) for draw in draws]
-        temperature = float(np.median([fit_temperature(s.scores, draw.y) for s, draw in zip(of, draws)]))
-        metrics |= calibration(stages[-1].scores[known], data.y_unseen[known], temperature)
+        found = [(_called(stages[-1].name, draw.stages).scores, draw.y) for draw in draws]
+        # The median, because a draw that is told apart without a mistake has no finite temperature.
+        temperature = float(np.median([fit_temperature(scores, y) for scores, y in found]))
+        metrics |= calibration_report(stages[-1].scores[known], data.y_unseen[known], temperature)
     if not settings["generalized"] or not len(data.y_test_seen) or not known.any():
         return metrics
     everything, y = infer_generalized(plain, model, data, seen)
-    chosen = {stage.name for stage in stages}
-    for stage in sorted((s for s in everything if s.name in chosen), key=lambda s: s.name == stages[-1].name):
-        offset = None
+    is_seen = np.arange(len(data.seen) + len(data.unseen)) < len(data.seen)
+    for stage in stages:
+        scores = _called(stage.name, everything).scores
+        offset = 0.0
         if draws and draws[0].general:
-            of_draws = [next(s for s in draw.general if s.name == stage.name) for draw in draws]
-            offset = float(
-                np.mean([best_offset(s.scores, d.y_general, d.n_kept) for s, d in zip(of_draws, draws)])
-            )
-        found = generalized(stage.scores, y, len(data.seen), offset)
-        metrics |= {f"{stage.name}/{k}": v for k, v in found.items()}
-    return {**found, **metrics}
+            offset = float(np.mean([
+                best_offset(_called(stage.name, d.general).scores, d.y_general, np.arange(d.n_kept + len(d.classes)) < d.n_kept)
+                for d in draws
+            ]))  # fmt: skip
+        values = gzsl(scores, y, is_seen, offset) | {"gzsl_ausuc": ausuc(scores, y, is_seen), "gzsl_offset": offset}
+        metrics |= {f"{stage.name}/{k}": v for k, v in values.items()}
+    return {**metrics, **values}
+
+
+def _called(name: str, stages: list[Stage]) -> Stage:
+    return next(stage for stage in stages if stage.name == name)
 
 
 def summarise(stages: list[Stage], y: Array) -> dict[str, float]:
