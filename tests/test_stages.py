@@ -41,13 +41,15 @@ def test_stages_on_the_way(overrides, names):
     assert [s.transductive for s in stages] == [n.endswith(("mixture", "csls")) for n in names]
 
 
-@pytest.mark.parametrize("labels", ["dot", "code_eszsl", "visual", "bidirectional", "csls", "inverted_softmax", "mixture", "spread_features"])  # fmt: skip
-def test_rules_reach_what_the_nearest_class_reaches_on_easy_data(labels):
-    stages = stages_of(f"inference.labels={labels}", "inference.attributes=agnostic")
+BEYOND = ["dot", "code_eszsl", "visual", "bidirectional", "csls", "inverted_softmax", "mixture", "spread_features"]
+
+
+@pytest.mark.parametrize("labels", BEYOND)
+def test_rules_beyond_the_paper_recognise_classes(labels):
+    scores = stages_of(f"inference.labels={labels}", "inference.attributes=agnostic")[-1].scores
     plain = resolve(compose(SMALL))
     y = transform_data(plain, read_data(plain)).y_unseen
-    accuracy = [(s.scores.argmax(axis=1) == y).mean() for s in (stages[0], stages[-1])]
-    assert accuracy[1] >= accuracy[0] - 0.05
+    assert (scores.argmax(axis=1) == y).mean() > 0.6  # chance is a fifth
 
 
 def test_scores_of_inductive_rules_do_not_depend_on_other_images():
@@ -63,7 +65,8 @@ def test_scores_of_inductive_rules_do_not_depend_on_other_images():
 def test_what_a_rule_declares_depends_on_its_settings():
     rule = rules.find("labels", "mixture")
     free, equal = (rules.information(rule, {"uniform_masses": m}) for m in (0.0, 0.5))
-    assert TRANSDUCTIVE in free and not any("class prior" in i for i in free)
+    assert TRANSDUCTIVE in free
+    assert not any("class prior" in i for i in free)
     assert any("class prior" in i for i in equal)
 
 
@@ -120,7 +123,8 @@ def test_gate_opens_and_closes():
 
 def test_gate_without_enough_classes_keeps_the_inductive_rule():
     found = gate([])
-    assert not found.used and "too few" in found.reason
+    assert not found.used
+    assert "too few" in found.reason
 
 
 def test_closed_gate_reports_the_inductive_rule(monkeypatch):

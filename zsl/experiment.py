@@ -24,7 +24,7 @@ from zsl.data.dataset import ZeroShotData
 from zsl.data.load import load_table
 from zsl.data.transforms import preprocess
 from zsl.errors import UserError
-from zsl.evaluation import class_accuracy, evaluate, hubness_skew
+from zsl.evaluation import class_accuracy, evaluate, hubness_report
 from zsl.evaluation.calibration import calibration_report, fit_temperature
 from zsl.evaluation.generalized import ausuc, best_offset, gzsl
 from zsl.inference import rules
@@ -142,7 +142,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
     if decided is not None and not decided.used:
         stages = without_transduction(stages)
 
-    metrics = summarise(stages, data.y_unseen)
+    metrics = summarise(stages, data.y_unseen, data.Z_unseen)
     metrics |= _generalized(plain, model, data, seen, draws, stages)
     metrics |= certificates(model, stages)
     metrics["time_fit_s"], metrics["time_infer_s"] = fitted - start, inferred - fitted
@@ -269,10 +269,10 @@ def _on_validation_classes(
     if not gated and not settings["calibrate"]:
         return None, []
     if gated and not stages[-1].transductive:
-        raise UserError("inference.gate=true decides on a transductive rule, and this one is not; set inference.gate=false.")
-    draws = validate(
-        plain, raw, transform_data, n_draws=settings["n_draws"], seed=plain["seed"], general=general
-    )
+        raise UserError(
+            "inference.gate=true decides on a transductive rule, and this one is not; set inference.gate=false."
+        )
+    draws = validate(plain, raw, transform_data, n_draws=settings["n_draws"], seed=plain["seed"], general=general)
     return (gate(draws) if gated else None), draws
 
 
@@ -310,21 +310,25 @@ def _generalized(
         scores = _called(stage.name, everything).scores
         offset = 0.0
         if draws and draws[0].general:
-            offset = float(np.mean([
-                best_offset(_called(stage.name, d.general).scores, d.y_general, np.arange(d.n_kept + len(d.classes)) < d.n_kept)
-                for d in draws
-            ]))  # fmt: skip
-        values = gzsl(scores, y, is_seen, offset) | {"gzsl_ausuc": ausuc(scores, y, is_seen), "gzsl_offset": offset}
+            offset = float(np.mean([_best_offset(stage.name, draw) for draw in draws]))
+        values = gzsl(scores, y, is_seen, offset) | {"gzsl_ausuc": ausuc(scores, y, is_seen)}
+        if draws:
+            values["gzsl_offset"] = offset
         metrics |= {f"{stage.name}/{k}": v for k, v in values.items()}
     return {**metrics, **values}
+
+
+def _best_offset(name: str, draw: Draw) -> float:
+    is_seen = np.arange(draw.n_kept + len(draw.classes)) < draw.n_kept
+    return best_offset(_called(name, draw.general).scores, draw.y_general, is_seen)
 
 
 def _called(name: str, stages: list[Stage]) -> Stage:
     return next(stage for stage in stages if stage.name == name)
 
 
-def summarise(stages: list[Stage], y: Array) -> dict[str, float]:
-    """Every stage's metrics as ``STAGE/NAME``, the last one's also under plain names.
+def summarise(stages: list[Stage], y: Array, Z: Array) -> dict[str, float]:
+    """Every stage's metrics as ``STAGE/NAME``, the last one's also under plain names; Z (M, q) are the classes.
 
     Images of unknown class (``y`` -1) count for hubness only; without any other there is no accuracy.
     """
@@ -332,7 +336,7 @@ def summarise(stages: list[Stage], y: Array) -> dict[str, float]:
     known = y >= 0
     for stage in stages:
         accuracy = evaluate(stage.scores[known], y[known]) if known.any() else {}
-        found = {**accuracy, "hubness_skew": hubness_skew(stage.scores)}
+        found = {**accuracy, **hubness_report(stage.scores, y, stage.Z_hat, None if stage.Z_hat is None else Z)}
         metrics |= {f"{stage.name}/{k}": v for k, v in found.items()}
     return {**found, **metrics}
 

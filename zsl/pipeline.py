@@ -145,7 +145,8 @@ class Pipeline:
         ``infer`` is :func:`zsl.experiment.infer`. A transductive rule uses all rows of X at once.
         """
         X = as_matrix(X, "features", n_columns=self.n_features)
-        seen = None if self.seen is None else lambda: self.seen
+        kept = self.seen
+        seen = None if kept is None else (lambda: kept)
         scores = infer(self.config, self.model, self.feature.transform(X), Z, seen)[-1].scores
         return np.asarray(scores)
 

@@ -138,8 +138,8 @@ class _Chain:
             given |= {"Z_hat": predicted.Z_hat, "attributes": predicted}
         elif "Z_hat" in asked:
             raise UserError(
-                f"inference.labels={rule.__name__} needs predicted attributes, and inference.attributes=own gives none; "
-                "use inference.attributes=agnostic with a model that predicts them."
+                f"inference.labels={rule.__name__} needs predicted attributes, and inference.attributes=own gives "
+                "none; use inference.attributes=agnostic with a model that predicts them."
             )
         elif "attributes" in asked:
             given["attributes"] = None
@@ -189,12 +189,13 @@ def needs_seen(settings: Mapping[str, Any], allow: tuple[str, ...] = ()) -> bool
     named = [("attributes", settings["attributes"]), ("labels", settings["labels"])]
     asked = rules.asks_for(rules.find("labels", settings["labels"], allow)) if settings["labels"] != "own" else ()
     named += [("labels", settings[kind]) for kind in _BASES if "anchors" in asked or kind in asked]
-    skip = ("own", "auto", "agnostic")
-    # auto may stand for code_eszsl, which asks for them.
-    return any(
-        name == "auto" and kind == "labels" or (name not in skip and "seen" in rules.asks_for(rules.find(kind, name, allow)))
-        for kind, name in named
-    )
+    for kind, name in named:
+        if name == "auto":
+            if kind == "labels":  # may stand for code_eszsl, which asks for them
+                return True
+        elif name not in ("own", "agnostic") and "seen" in rules.asks_for(rules.find(kind, name, allow)):
+            return True
+    return False
 
 
 def without_transduction(stages: list[Stage]) -> list[Stage]:

@@ -21,7 +21,7 @@ from zsl.data import splits
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy
-from zsl.inference.seen import Seen, seen_classes
+from zsl.inference.seen import seen_classes
 from zsl.search import Range, Settings, Space, optuna_trials, space_of, trials_of
 
 if TYPE_CHECKING:
@@ -154,16 +154,16 @@ def assess(
         for members, model in zip(by_model, _fitted(models, ready)):
             for alike in _alike(members, lambda i: _of(configurations[i], "inference")):
                 stages = infer(
-                    configurations[alike[0]], model, ready.X_unseen, ready.Z_unseen, partial(_seen, model, ready)
+                    configurations[alike[0]],
+                    model,
+                    ready.X_unseen,
+                    ready.Z_unseen,
+                    partial(seen_classes, model, ready.X, ready.y, ready.Z),
                 )
                 value = float(np.mean(list(class_accuracy(stages[-1].scores, ready.y_unseen).values())))
                 for i in alike:
                     accuracy[i] = value
     return accuracy
-
-
-def _seen(model: Any, data: ZeroShotData) -> Seen:
-    return seen_classes(model, data.X, data.y, data.Z)
 
 
 def _fitted(models: Sequence[Any], data: ZeroShotData) -> Iterable[Any]:

@@ -1,14 +1,15 @@
 """What is decided on validation classes after the settings: whether a transductive step helps, and calibration.
 
-Seen classes are drawn to stand for unseen ones, at least three at a time; the model is fitted to the others. No image, label
-or attribute of an unseen class is read: :func:`zsl.tuning.fold` leaves them behind.
+Seen classes are drawn to stand for unseen ones, at least three at a time; the model is fitted to the others. No image,
+label or attribute of an unseen class is read: :func:`zsl.tuning.fold` leaves them behind.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def validate(
         ready = transform(plain, part)
         model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
         model.fit(ready.X, ready.y, ready.Z, ready.Z_unseen)
-        kept = Once(lambda model=model, ready=ready: seen_classes(model, ready.X, ready.y, ready.Z))
+        kept = Once(partial(seen_classes, model, ready.X, ready.y, ready.Z))
         stages = infer(plain, model, ready.X_unseen, ready.Z_unseen, kept)
         everything: list[Stage] = []
         y_all = np.empty(0, dtype=np.int64)
@@ -115,7 +116,7 @@ def validate(
 def infer_generalized(
     plain: Mapping[str, Any], model: Any, data: ZeroShotData, seen: Callable[[], Any]
 ) -> tuple[list[Stage], Array]:
-    """Stages on the test images of seen and unseen classes together, among all classes (seen first), and their labels."""
+    """Stages on test images of seen and unseen classes together, among all classes (seen first), and their labels."""
     known = data.y_unseen >= 0
     X = np.vstack([data.X_test_seen, data.X_unseen[known]])
     y = np.concatenate([data.y_test_seen, data.y_unseen[known] + len(data.seen)])
@@ -131,7 +132,9 @@ def gate(draws: list[Draw]) -> Gate:
         If the configured rule is not transductive.
     """
     if draws and not draws[0].stages[-1].transductive:
-        raise UserError("inference.gate=true decides on a transductive rule, and this one is not; set inference.gate=false.")
+        raise UserError(
+            "inference.gate=true decides on a transductive rule, and this one is not; set inference.gate=false."
+        )
     gains = []
     for draw in draws:
         inductive = without_transduction(draw.stages)[-1]
@@ -155,8 +158,6 @@ def _accuracy(stage: Stage, y: Array) -> float:
 
 
 def _put_aside(data: ZeroShotData, seed: int) -> ZeroShotData:
-    from dataclasses import replace
-
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(data.y))
     aside = np.zeros(len(data.y), dtype=bool)
@@ -164,9 +165,7 @@ def _put_aside(data: ZeroShotData, seed: int) -> ZeroShotData:
         mine = order[data.y[order] == c]
         aside[mine[: int(_TEST_SHARE * len(mine))]] = True
     per_image = {
-        name: value[~aside]
-        for name in ("Z_images", "imputed_images")
-        if (value := getattr(data, name)) is not None
+        name: value[~aside] for name in ("Z_images", "imputed_images") if (value := getattr(data, name)) is not None
     }
     return replace(
         data,

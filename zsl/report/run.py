@@ -23,6 +23,10 @@ CONFIG, PER_CLASS, DICTIONARIES = "config.yaml", "per_class.csv", "dictionaries.
 PREDICTIONS = "predictions.csv"
 
 
+# Metrics that the table after a run shows; all are in results.json.
+_SHOWN = ("hit_", "acc_class", "gzsl_")
+
+
 def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
     """Write ``results.json``, ``config.yaml`` (resolved), ``per_class.csv`` and ``dictionaries.npz`` to ``folder``.
 
@@ -67,7 +71,8 @@ def show(result: Result, folder: Path, link: str | None) -> None:
 
     key = result.key
     stages = list(dict.fromkeys(name.split("/")[0] for name in result.metrics if "/" in name))
-    columns = list(dict.fromkeys(name.split("/")[1] for name in result.metrics if "/" in name))
+    known = dict.fromkeys(name.split("/")[1] for name in result.metrics if "/" in name)
+    columns = [name for name in known if name.startswith(_SHOWN)]
     n = len(result.per_class)
     images = sum(row["images"] for row in result.per_class)
     heading = f"{key['dataset']['name']} / {key['feature']['name']} / {key['split']['name']} / seed {key['seed']}"
@@ -89,6 +94,9 @@ def show(result: Result, folder: Path, link: str | None) -> None:
         console.print("[bold]Control:[/bold] the attribute table is shuffled over classes.")
     console.print(f"uses     {'; '.join(key['information_used'])}", soft_wrap=True, highlight=False)
     console.print(f"settings {settings(key)}", soft_wrap=True, highlight=False)
+    if key.get("gate"):
+        used = "used" if key["gate"]["used"] else "not used, the inductive rule stands"
+        console.print(f"gate     transductive step {used}: {key['gate']['reason']}", soft_wrap=True, highlight=False)
     console.print(
         f"time     fit {result.metrics['time_fit_s']:.2f} s, inference {result.metrics['time_infer_s']:.2f} s",
         highlight=False,
