@@ -170,3 +170,10 @@ def test_large_problems_need_no_sweep():
     assert len(curve.seen) == 2 * 20_000 + 1
     assert (np.diff(curve.seen) <= 0).all()
     assert (np.diff(curve.unseen) >= 0).all()
+
+
+@pytest.mark.parametrize(("gap", "expected"), [(2.0, 4.0), (5.0, 3.0), (3.5, 2.25)])
+def test_of_equally_good_offsets_the_middle_of_the_widest_interval_is_taken(gap, expected):
+    # From 1 to 6 both other images are right; the second is wrong among seen classes, so its gap only divides.
+    scores = np.array([[6.0, 0.0, 0.0], [gap, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    assert best_offset(scores, np.array([0, 1, 2]), np.array([True, True, False])) == expected
