@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if argv[:1] in (["compare"], ["theory"]) and importlib.util.find_spec(f"zsl.report.{argv[0]}"):
         importlib.import_module(f"zsl.report.{argv[0]}").main(argv[1:])
         return
-    arguments = parser().parse_intermixed_args(argv) if argv[:1] and argv[0] not in EXPERIMENTS else _parse(argv)
+    arguments = _parse(argv) if argv[:1] and argv[0] in EXPERIMENTS else parser().parse_args(argv)
     try:
         {"figure": _figure, "diff": _diff, "dashboard": _dashboard}.get(arguments.name, _experiment)(arguments)
     except UserError as error:

@@ -144,10 +144,10 @@ def fragment(table: Table) -> str:
 STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1250px;padding:0 1rem;color:#1b1f24;background:#fff}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-th,td{padding:.25rem .7rem;border-bottom:1px solid #d8dee4;white-space:nowrap}thead th{border-bottom:2px solid #57606a}
+th,td{padding:.2rem .5rem;border-bottom:1px solid #d8dee4;white-space:nowrap}thead th{border-bottom:2px solid #57606a}
 .w{text-align:left}.n{text-align:right}.missing{color:#7a828b;font-style:italic}.scroll{overflow-x:auto}
 .foot{font-size:.85rem;color:#424a53;max-width:70rem}pre{background:#f6f8fa;padding:.6rem;overflow-x:auto}
-sup{color:#0072B2}img{max-width:100%}
+sup{color:#0072B2;line-height:0}img{max-width:100%}
 """
 
 
