@@ -249,7 +249,7 @@ class ZeroShotData:
                     **split.origin,
                     "rows": content_hash(split.trainval, split.test_seen, split.test_unseen),
                     "n_seen": len(seen),
-                "unseen": [table.class_names[c] for c in unseen],
+                    "unseen": [table.class_names[c] for c in unseen],
                 },
                 "provenance": dict(table.provenance),
             },

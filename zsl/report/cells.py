@@ -144,6 +144,19 @@ def fill(cells: Iterable[Cell], records: Iterable[Mapping[str, Any]]) -> None:
         one.records = list(seen.values())
 
 
+def share_splits(cells: Iterable[Cell]) -> None:
+    """Keep of cells to be compared only the records on class splits that all of them have.
+
+    Accuracy differs more between splits than between settings, so that a mean over other splits is another number. Cells
+    without records do not count.
+    """
+    filled = [c for c in cells if c.records]
+    if filled:
+        common = set.intersection(*({_split_of(r) for r in c.records} for c in filled))
+        for one in filled:
+            one.records = [r for r in one.records if _split_of(r) in common]
+
+
 def _of_record(key: Mapping[str, Any]) -> dict[str, Any]:
     chosen = (key.get("tune") or {}).get("chosen", {})
     out = {
@@ -168,7 +181,10 @@ def _of_configuration(one: Cell) -> dict[str, Any]:
     for part in ("model", "inference", "feature"):
         out |= _flat(part, plain[part])
     # What a null stands for is found out by the run.
-    loose = {"split.n_unseen": plain["split"].get("n_unseen"), **_flat("dataset.semantics", plain["dataset"]["semantics"])}
+    loose = {
+        "split.n_unseen": plain["split"].get("n_unseen"),
+        **_flat("dataset.semantics", plain["dataset"]["semantics"]),
+    }
     out |= {k: v for k, v in loose.items() if v is not None}
     return out | {f"subset.{k}": plain["subset"][k] for k in ("images", "classes", "imbalance")}
 
@@ -215,7 +231,8 @@ def _composed(overrides: tuple[str, ...]) -> Any:
 def repeats_of(one: Cell) -> tuple[str, ...]:
     """The repetitions; a method in which nothing is random has one on a fixed split, since all would be the same."""
     named = {key_of(o) for o in one.repeats}
-    if "split.seed" not in named and "seed" not in named and "seed" not in configuration(one)["model"]:
+    drawn = any(o.startswith("subset.") for o in one.settings)  # which images train follows the seed
+    if not drawn and not named & {"split.seed", "seed"} and "seed" not in configuration(one)["model"]:
         return (*one.repeats, "seed=0")
     return one.repeats
 
@@ -313,7 +330,9 @@ class Summary:
     @property
     def repetitions(self) -> str:
         splits, seeds = (f"{n} {word}{'s' * (n > 1)}" for n, word in ((self.n_splits, "split"), (self.n_seeds, "seed")))
-        return f"{splits} x {seeds}" if self.n_splits > 1 and self.n_seeds > 1 else splits if self.n_splits > 1 else seeds
+        return (
+            f"{splits} x {seeds}" if self.n_splits > 1 and self.n_seeds > 1 else splits if self.n_splits > 1 else seeds
+        )
 
 
 def by_split(records: Iterable[Mapping[str, Any]], metric: str) -> dict[str, list[float]]:

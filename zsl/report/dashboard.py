@@ -27,7 +27,9 @@ def dashboard(records: Sequence[Mapping[str, Any]], title: str) -> str:
         If there are more runs than a page can hold.
     """
     if len(records) > MAX_RUNS:
-        raise UserError(f"{len(records)} runs are too many for one page (at most {MAX_RUNS}); name a folder with fewer.")
+        raise UserError(
+            f"{len(records)} runs are too many for one page (at most {MAX_RUNS}); name a folder with fewer."
+        )
     template = Path(__file__).with_name("dashboard.html").read_text(encoding="utf-8")
     data = json.dumps(content(records, title), ensure_ascii=False, allow_nan=False)
     # "</script>" in a class name must not end the script, nor "<!--" begin a comment in it.

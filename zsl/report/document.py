@@ -14,7 +14,7 @@ from pathlib import Path
 Value = str | float | int | None
 
 _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
-          "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "–": "--", "<": r"$<$", ">": r"$>$",
+          "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$",
           "|": r"$|$"}  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def number(value: float | None, digits: int = 1, std: float | None = None, *, si
            marks: Sequence[str] = ()) -> Cell:  # fmt: skip
     """A number, with its standard deviation if that is known; None is a dash."""
     if value is None or math.isnan(value):
-        return Cell("–", None, tuple(marks))
+        return Cell("-", None, tuple(marks))
     text = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
     if std is not None and not math.isnan(std):
         text += f" ± {std:.{digits}f}"
@@ -97,7 +97,9 @@ def latex(table: Table) -> str:
         marks = ["".join(f"$^{{{m}}}$" for m in c.marks) for c in row]
         out.append(" & ".join(escape(c.text) + m for c, m in zip(row, marks)) + r" \\")
     out += [r"\bottomrule", r"\end{tabular}"]
-    foot = [rf"$^{{{mark}}}$ {escape(text)}" for mark, text in table.used_footnotes()] + [escape(n) for n in table.notes]
+    foot = [rf"$^{{{mark}}}$ {escape(text)}" for mark, text in table.used_footnotes()] + [
+        escape(n) for n in table.notes
+    ]
     if foot:
         out += [r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize", r"\\ ".join(foot), r"\end{minipage}"]
     return "\n".join([*out, r"\end{table}", *(f"% missing: {c}" for c in table.commands)]) + "\n"
@@ -121,14 +123,18 @@ def comma_separated(table: Table) -> str:
 
 def fragment(table: Table) -> str:
     """The table as HTML without a page around it."""
-    head = "".join(f'<th class="{"w" if i < table.left else "n"}">{html.escape(c)}</th>' for i, c in enumerate(table.columns))
+    head = "".join(
+        f'<th class="{"w" if i < table.left else "n"}">{html.escape(c)}</th>' for i, c in enumerate(table.columns)
+    )
     body = []
     for row in table.rows:
         line = []
         for i, c in enumerate(row):
             kind = "w" if i < table.left else "n"
             note = "".join(f"<sup>{html.escape(m)}</sup>" for m in c.marks)
-            line.append(f'<td class="{kind}{" missing" if c.text == "missing" else ""}">{html.escape(c.text)}{note}</td>')
+            line.append(
+                f'<td class="{kind}{" missing" if c.text == "missing" else ""}">{html.escape(c.text)}{note}</td>'
+            )
         body.append("<tr>" + "".join(line) + "</tr>")
     foot = [f"<p><sup>{html.escape(m)}</sup> {html.escape(t)}</p>" for m, t in table.used_footnotes()]
     foot += [f"<p>{html.escape(n)}</p>" for n in table.notes]

@@ -88,16 +88,21 @@ def panels(
             y, e = (np.array([100 * getattr(s, what) for _, s in points]) for what in ("mean", "std"))
             # Bars of several lines would lie upon each other.
             shift = (i - (len(names) - 1) / 2) * 0.02
-            x = x * 10 ** (shift * np.log10(max(x.max() / x.min(), 10))) if logarithmic[setting] else x + shift * np.ptp(x)
+            x = (
+                x * 10 ** (shift * np.log10(max(x.max() / x.min(), 10)))
+                if logarithmic[setting]
+                else x + shift * np.ptp(x)
+            )
             ax.errorbar(x, y, yerr=np.nan_to_num(e), color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)],
                         linestyle=styles[i % len(styles)], markersize=5, linewidth=1.5, capsize=2, elinewidth=0.8,
                         label=name)  # fmt: skip
         if logarithmic[setting]:
             ax.set_xscale("log")
+        values = sorted({v for k, _, v, s in lines if k == setting and s})
+        ax.set_xticks(values, [f"{v:g}" for v in values])
+        ax.set_xticks([], minor=True)
         if chance is not None:
-            ax.axhline(100 * chance, color="0.45", linewidth=1, linestyle=(0, (1, 2)))
-            ax.annotate("chance", (0.99, 100 * chance), xycoords=("axes fraction", "data"), ha="right", va="bottom",
-                        fontsize=8, color="0.35")  # fmt: skip
+            ax.axhline(100 * chance, color="0.35", linewidth=1.2, linestyle=(0, (1, 2)), label="chance")
         ax.set_xlabel(setting)
         ax.grid(alpha=0.25, linewidth=0.6)
         ax.spines[["top", "right"]].set_visible(False)
@@ -105,9 +110,9 @@ def panels(
         ax.remove()
     for ax in axes[: len(settings) : n_columns]:
         ax.set_ylabel("per-class accuracy (%)")
-    figure.suptitle(f"{title} (settings: {selection})", fontsize=10)
+    figure.suptitle(f"{title}; {selection}", fontsize=10)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(names), 4), frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False)
     return figure
 
 
@@ -131,12 +136,14 @@ def six_panels(points: Mapping[str, Array], labels: Mapping[str, Mapping[str, Ar
                 colour = COLOURS[m % len(COLOURS)]
                 own = P[M:][y == m]
                 # Shapes as well as colours for the images; the classes are circles with a black edge, as in the paper.
-                ax.scatter(*own.T, s=11, alpha=0.75, linewidths=0, color=colour, marker=MARKERS[m % len(MARKERS)], label=name)
+                ax.scatter(
+                    *own.T, s=11, alpha=0.75, linewidths=0, color=colour, marker=MARKERS[m % len(MARKERS)], label=name
+                )
                 ax.scatter(*P[m], s=190, color=colour, edgecolors="black", linewidths=1.8, zorder=3)
             ax.set(title=panel, xticks=[], yticks=[])
     handles, words = grid[0, 0].get_legend_handles_labels()
     legend = figure.legend(handles, words, loc="outside lower center", ncols=min(M, 8), frameon=False, markerscale=2.2)
-    for handle in legend.legend_handles:
+    for handle in filter(None, legend.legend_handles):
         handle.set_alpha(1)
     return figure
 

@@ -170,7 +170,11 @@ def _beside(printed: float | None, mine: Any, note: list[str], ran: bool, *, nev
         # A run without the metric, such as hit@3 among three classes, is not missing.
         return [theirs, number(None) if ran else missing(), number(None)]
     value = 100 * mine.mean
-    return [theirs, number(value, 1, 100 * mine.std), number(None if printed is None else value - printed, 1, sign=True)]
+    return [
+        theirs,
+        number(value, 1, 100 * mine.std),
+        number(None if printed is None else value - printed, 1, sign=True),
+    ]
 
 
 def _odd(theirs: dict[str, float], stage: str, k: int) -> list[str]:
@@ -183,7 +187,13 @@ def _odd(theirs: dict[str, float], stage: str, k: int) -> list[str]:
 def _note(name: str, method: str, column: str) -> list[str]:
     """Errata on one printed number."""
     if name == "table1":
-        return ["j"] if method == "kodirov_2017_sae" else ["c"] if column == "sun_707_10" and method.startswith("ours") else []
+        return (
+            ["j"]
+            if method == "kodirov_2017_sae"
+            else ["c"]
+            if column == "sun_707_10" and method.startswith("ours")
+            else []
+        )
     if method in ("zhang_saligrama_2015_sse", "bucher_2016_metric") and column == "awa2":
         return ["h"]
     if method == "xian_2016_latem" and column == "awa2":

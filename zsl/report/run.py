@@ -60,9 +60,7 @@ def write_predictions(
     (folder / (PREDICTIONS + ".part")).replace(folder / PREDICTIONS)
 
 
-def write_points(
-    classes: Sequence[str], Z_unseen: Array, y: Array, stages: Sequence[Stage], folder: Path
-) -> None:
+def write_points(classes: Sequence[str], Z_unseen: Array, y: Array, stages: Sequence[Stage], folder: Path) -> None:
     """``predictions.npz``: class names and attributes, true classes, and by stage scores and predicted attributes."""
     arrays = {"classes": np.array(classes), "Z_unseen": Z_unseen, "y": y}
     for stage in stages:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zsl.report.cells import Cell, absent, blocks, cell, fill, layout, summarise, variants
+from zsl.report.cells import Cell, absent, blocks, cell, fill, layout, share_splits, summarise, variants
 from zsl.report.document import Table, missing, number, text
 from zsl.report.paired import Difference, difference
 from zsl.report.printed import commands_of, selection
@@ -31,7 +31,10 @@ def cells(name: str, extra: Sequence[str] = ()) -> list[Cell]:
     for data in blocks(name, extra):
         if name == "ablation":
             base = (str(node["base"]["name"]), tuple(node["base"]["overrides"]))
-            for group, (variant, more) in [("", base), *((g["name"], v) for g in node["groups"] for v in variants(g["variants"]))]:
+            for group, (variant, more) in [
+                ("", base),
+                *((g["name"], v) for g in node["groups"] for v in variants(g["variants"])),
+            ]:
                 out.append(cell(name, data, variant, more, extra_settings, group=group))
             continue
         models = variants(node["models"]) if "models" in node else [("coupled", ("model=coupled", "inference=taaw"))]
@@ -51,6 +54,8 @@ def ablation(records: Iterable[Any], extra: Sequence[str] = ()) -> list[Table]:
     out = []
     for data in dict.fromkeys(c.data for c in found):
         mine = [c for c in found if c.data == data]
+        fill_in = commands_of(mine)  # before splits are left out
+        share_splits(mine)
         base = mine[0]
         table = Table(
             f"ablation_{data}", f"Ablation on {base.title}: mean per-class accuracy in percent", selection(mine),
@@ -66,11 +71,11 @@ def ablation(records: Iterable[Any], extra: Sequence[str] = ()) -> list[Table]:
             line += against(difference(one.records, base.records, METRIC) if one is not base else None)
             table.rows.append([*line, text(summary.repetitions)])
         table.notes = [
-            "Difference: to the first row, in points, paired over class splits with the Nadeau-Bengio correction for their "
+            "Only class splits that every row has. Difference: to the first row, in points, paired over class splits with the Nadeau-Bengio correction for their "
             "overlap, over the classes by bootstrap (no p) where there is one split; never over dictionary seeds. p is for "
             "one comparison: with many rows some fall below 0.05 by chance."
         ]
-        _say_absence(table, mine)
+        _say_absence(table, mine, fill_in)
         out.append(table)
     return out
 
@@ -78,7 +83,7 @@ def ablation(records: Iterable[Any], extra: Sequence[str] = ()) -> list[Table]:
 def against(d: Difference | None) -> list[Any]:
     """Difference, interval and p as three cells."""
     if d is None:
-        return [number(None), text("–"), number(None)]
+        return [number(None), text("-"), number(None)]
     return [number(100 * d.mean, 1, sign=True), text(f"{100 * d.low:+.1f} to {100 * d.high:+.1f}"), number(d.p, 3)]
 
 
@@ -91,6 +96,9 @@ def curves(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> tupl
     tables, figures = [], {}
     for data in dict.fromkeys(c.data for c in found):
         mine = [c for c in found if c.data == data]
+        fill_in = commands_of(mine)  # before splits are left out
+        for setting in dict.fromkeys(c.group for c in mine):
+            share_splits(c for c in mine if c.group == setting)
         lines = _lines(name, mine)
         table = Table(
             f"{name}_{data}", f"{TITLES[name]}, {mine[0].title}: mean per-class accuracy in percent", selection(mine),
@@ -104,7 +112,11 @@ def curves(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> tupl
                 places = [number(100 * s.mean, 1, 100 * s.std) if (s := here.get(c)) else missing() for c in columns]
                 table.rows.append([text(key), number(value, 3 if value < 1 else 0), *places,
                                    text(known[0].repetitions if known else "")])  # fmt: skip
-        _say_absence(table, mine)
+        table.notes = [
+            "Mean ± standard deviation over class splits (over seeds where there is one split). The points of a curve are "
+            "on the same splits: how they differ is surer than these deviations suggest."
+        ]
+        _say_absence(table, mine, fill_in)
         tables.append(table)
         if any(s for *_, s in lines):
             logarithmic = {c["name"]: c.get("log", False) for c in layout()[name]["curves"]}
@@ -122,7 +134,12 @@ def _lines(name: str, mine: Sequence[Cell]) -> list[tuple[str, str, float, Any]]
         stages = _STAGES if name == "sensitivity" else {"": one.variant}
         for stage, label in stages.items():
             out.append(
-                (one.group, label, float(one.point[1]), summarise(one.records, f"{stage}/{METRIC}" if stage else METRIC))
+                (
+                    one.group,
+                    label,
+                    float(one.point[1]),
+                    summarise(one.records, f"{stage}/{METRIC}" if stage else METRIC),
+                )
             )
     return out
 
@@ -132,7 +149,7 @@ def _chance(mine: Sequence[Cell]) -> float | None:
     return numbers.pop() if len(numbers) == 1 else None
 
 
-def _say_absence(table: Table, mine: Sequence[Cell]) -> None:
-    table.commands = commands_of(mine)
+def _say_absence(table: Table, mine: Sequence[Cell], fill_in: list[str]) -> None:
+    table.commands = fill_in
     if table.commands and not any(c.records for c in mine) and (why := absent(mine[0])):
         table.notes.append(why)
