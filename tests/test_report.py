@@ -315,7 +315,8 @@ def test_the_page_in_a_browser(folder, tmp_path):
     click = "<script>document.querySelector('#runs thead button[data-c=acc_class]').click()</script></body>"
     page.write_text(dashboard(read(folder), "sweep").replace("</body>", click))
     out = subprocess.run(
-        [path, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom", page.as_uri()],
+        [path, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom",
+         page.as_uri()],
         capture_output=True, text=True, timeout=120, check=True,
     ).stdout  # fmt: skip
     assert 'data-ready="yes"' in out

@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     for name, words in EXPERIMENTS.items():
         one = names.add_parser(name, help=words, description=words)
         one.add_argument("words", nargs="*", metavar="FOLDER | KEY=VALUE",
-                         help="where the records lie (default: multirun), overrides that the runs have, data=NAME,NAME")  # fmt: skip
+                         help="folder of records (multirun), overrides of the runs, data=NAME")  # fmt: skip
         one.add_argument("--run", action="store_true", help="first run what is missing and whose data is here")
         one.add_argument("--out", type=Path, help="where files go (default: FOLDER/report)")
     one = names.add_parser("figure", help="the 2 x 3 panel of predicted attributes")

@@ -1,7 +1,7 @@
 """The cells of an experiment: the command that fills each, and which records belong to it.
 
-``cells.yaml`` says what an experiment consists of. A record belongs to a cell if its key has the cell's settings, whatever
-folder it lies in; seeds and class splits are repetitions within the cell.
+``cells.yaml`` says what an experiment consists of. A record belongs to a cell if its key has the cell's settings, in
+whatever folder it lies; seeds and class splits are repetitions within the cell.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def fill(cells: Iterable[Cell], records: Iterable[Mapping[str, Any]]) -> None:
 def share_splits(cells: Iterable[Cell]) -> None:
     """Keep of cells to be compared only the records on class splits that all of them have.
 
-    Accuracy differs more between splits than between settings, so that a mean over other splits is another number. Cells
-    without records do not count.
+    Accuracy differs more between splits than between settings, so that a mean over other splits is another number.
+    Cells without records do not count.
     """
     filled = [c for c in cells if c.records]
     if filled:

@@ -1,4 +1,4 @@
-"""One page of a sweep that opens from disk: ``python -m zsl.report dashboard FOLDER``. The page is ``dashboard.html``."""
+"""One page of a sweep that opens from disk, ``python -m zsl.report dashboard FOLDER``; its frame is ``dashboard.html``."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _settings(key: Mapping[str, Any]) -> dict[str, Any]:
     split = key["split"]
     unseen = ", ".join(split["unseen"])
     which = {f"split.{k}": split[k] for k in ("seed", "fold", "index") if k in split}
-    tuned = {k: v for k, v in ((key.get("tune") or {}).get("chosen", {})).items()}
+    tuned = (key.get("tune") or {}).get("chosen", {})
     return {**settings_of(key), **tuned, **which, "unseen classes": unseen if len(unseen) < 80 else split["rows"],
             "seed": key["seed"]}  # fmt: skip
 

@@ -31,8 +31,8 @@ def newest(folder: Path) -> Path:
 def panel(folder: Path, *, seed: int = 0, max_images: int = 1500) -> tuple[Figure, str]:
     """The figure for one run folder, and what it shows in a sentence.
 
-    Both rows are embedded together (t-SNE of unit rows, as spreading sees them), so that positions compare. Of more than
-    ``max_images`` images a random part is drawn; labels and accuracies are those of all.
+    Both rows are embedded together (t-SNE of unit rows, as spreading sees them), so that positions compare. Of more
+    than ``max_images`` images a random part is drawn; labels and accuracies are those of all.
     """
     from sklearn.manifold import TSNE
 
@@ -64,9 +64,10 @@ def panel(folder: Path, *, seed: int = 0, max_images: int = 1500) -> tuple[Figur
             accuracy = np.mean([(guess[y == m] == m).mean() for m in np.unique(y[y >= 0])])
             labels[title][f"{title}: {words}, {accuracy:.1%}"] = guess[chosen]
     caption = (
-        f"{key['dataset']['name']}, {key['feature']['name']}, {key['split']['name']} split, seed {key['seed']}: predicted "
-        f"attributes of {n} of {len(y)} test images (t-SNE, perplexity {perplexity:.0f}, seed {seed}) and the attributes of "
-        f"the {M} unseen classes (circles with a black edge). Percentages: mean per-class accuracy on all test images. "
+        f"{key['dataset']['name']}, {key['feature']['name']}, {key['split']['name']} split, seed {key['seed']}: "
+        f"predicted attributes of {n} of {len(y)} test images (t-SNE, perplexity {perplexity:.0f}, seed {seed}) and the "
+        f"attributes of the {M} unseen classes (circles with a black edge). Percentages: mean per-class accuracy on all "
+        "test images. "
         f"Settings: {key['selection'].removeprefix('none: ')}."
     )
     return six_panels(points, labels, names), caption

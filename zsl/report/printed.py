@@ -44,7 +44,7 @@ FOOTNOTES = {
     "c": "Which ten classes are unseen is not published; the number depends on them.",
     "d": "The paper's TAAw is below its AAw here.",
     "e": "The paper's AAw equals its AAg here.",
-    "f": "Printed under AwA2, but equal to a number published for AwA1 (SynC, CVPR 2016, Table 4): not measured on AwA2.",
+    "f": "Printed under AwA2, but equal to a number published for AwA1 (SynC, CVPR 2016, Table 4).",
     "g": "Equal to a number published in Table 4 of SynC (CVPR 2016).",
     "h": "Printed under AwA2, but an AwA1 number, with VGG19 where the heading says Inception (Table 1's, rounded).",
     "i": "Printed under AwA2, but an AwA1 number.",
@@ -107,7 +107,7 @@ def table0(records: Iterable[Any], extra: Sequence[str] = ()) -> Table:
             out.rows.append(line)
     out.notes = [
         "Mean ± standard deviation over class splits, over dictionary seeds where there is one split. The paper prints "
-        "no deviations. hit@K needs more than K unseen classes. acc_class: mean of the accuracies of the unseen classes."
+        "no deviations. hit@K needs more than K unseen classes. acc_class: mean accuracy of the unseen classes."
     ]
     out.commands = commands_of(found)
     return out
@@ -147,10 +147,10 @@ def methods(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> Tab
         out.rows.append(line)
     here = [c["data"] for c in columns if "paper" not in c]
     out.notes = [
-        "Paper: as printed, of which the baselines' numbers were copied from other papers. Ours: every method run here on "
-        "the same features, splits and metric; mean ± standard deviation over class splits, over seeds where there is one "
-        "split. The columns without a paper's number are other data: compare within a column only. not run: the objective "
-        "is not published in enough detail to implement it under its name.",
+        "Paper: as printed, of which the baselines' numbers were copied from other papers. Ours: every method run here "
+        "on the same features, splits and metric; mean ± standard deviation over class splits, over seeds where there "
+        "is one split. The columns without a paper's number are other data: compare within a column only. not run: its "
+        "objective is not published in enough detail to implement it under its name.",
         *(f"{titles[d]['title']}: {' '.join(titles[d]['overrides'][1:])}." for d in here if d != "digits"),
     ]
     out.commands = commands_of(found)

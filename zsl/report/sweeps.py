@@ -72,8 +72,8 @@ def diff(before: Sequence[Record], after: Sequence[Record], metric: str = "acc_c
     for g in [*(g for g in old if g not in new), *(g for g in new if g not in old)]:
         sides = [summarise(side.get(g, []), metric) for side in (old, new)]
         out.rows.append([text(called[g]), *_means(sides), *against(None)])
-    out.notes = ["After minus before, paired over the class splits that both ran (Nadeau-Bengio), over classes by bootstrap "
-                 "where there is one split."]  # fmt: skip
+    out.notes = ["After minus before, paired over the class splits that both ran (Nadeau-Bengio), over classes by "
+                 "bootstrap where there is one split."]  # fmt: skip
     return out
 
 

@@ -71,9 +71,9 @@ def ablation(records: Iterable[Any], extra: Sequence[str] = ()) -> list[Table]:
             line += against(difference(one.records, base.records, METRIC) if one is not base else None)
             table.rows.append([*line, text(summary.repetitions)])
         table.notes = [
-            "Only class splits that every row has. Difference: to the first row, in points, paired over class splits with the Nadeau-Bengio correction for their "
-            "overlap, over the classes by bootstrap (no p) where there is one split; never over dictionary seeds. p is for "
-            "one comparison: with many rows some fall below 0.05 by chance."
+            "Only class splits that every row has. Difference: to the first row, in points, paired over class splits "
+            "with the Nadeau-Bengio correction for their overlap, over the classes by bootstrap (no p) where there is "
+            "one split; never over dictionary seeds. p is for one comparison: with many rows some fall below 0.05 by chance."
         ]
         _say_absence(table, mine, fill_in)
         out.append(table)
@@ -113,8 +113,8 @@ def curves(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> tupl
                 table.rows.append([text(key), number(value, 3 if value < 1 else 0), *places,
                                    text(known[0].repetitions if known else "")])  # fmt: skip
         table.notes = [
-            "Mean ± standard deviation over class splits (over seeds where there is one split). The points of a curve are "
-            "on the same splits: how they differ is surer than these deviations suggest."
+            "Mean ± standard deviation over class splits (over seeds where there is one split). The points of a curve "
+            "are on the same splits: how they differ is surer than these deviations suggest."
         ]
         _say_absence(table, mine, fill_in)
         tables.append(table)
