@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from zsl import records, tuning
-from zsl.checks import Array, Count, Seed, check_value
+from zsl.checks import Array, Count, Seed, check_arguments, check_value
 from zsl.config import build, compose, options, resolve
 from zsl.data.dataset import ZeroShotData
 from zsl.data.load import load_table
+from zsl.data.subsets import subset
 from zsl.data.transforms import preprocess
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy, evaluate, hubness_report
@@ -64,6 +65,8 @@ class Result:
     """Scores and predicted attributes of the test images by pair of rules; in memory only."""
     trials: list[dict[str, Any]] = field(default_factory=list)
     """Every setting that was tried on validation classes, with its accuracy on each fold."""
+    confusion: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of the last stage: true class -> predicted class -> images, where there are any."""
     digest: str = ""
     """What determined the result, known before the fit: :func:`zsl.records.digest`."""
 
@@ -106,7 +109,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
     plain = resolve(cfg)
     check_value(Seed, plain["seed"], "seed")
     check_value(Count | None, plain["threads"], "threads")
-    for name in ("skip_existing", "save_model"):
+    for name in ("skip_existing", "save_model", "save_predictions"):
         check_value(bool, plain[name], name)
     _preprocessing(plain)  # what is wrong with it is said before anything is read
     model: Model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
@@ -165,14 +168,17 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
         },
         stages=stages,
         trials=selection.trials if selection else [],
+        confusion=confusion(stages[-1], data),
         digest=digest,
     )
     _warn_if_suspicious(metrics, data)
     if folder is not None and session is not None:
-        from zsl.report.run import show, write, write_predictions
+        from zsl.report.run import show, write, write_points, write_predictions
 
         if data.names_unseen:
             write_predictions(data.names_unseen, data.unseen_names, stages[-1].scores, data.y_unseen, folder)
+        if plain["save_predictions"]:
+            write_points(data.unseen_names, data.Z_unseen, data.y_unseen, stages, folder)
         (folder / MODEL).unlink(missing_ok=True)  # of a run before, in a folder of a fixed name
         if plain["save_model"]:
             _save_model(_without_gate(plain, decided), raw, model, transforms, seen, result, folder / MODEL)
@@ -200,7 +206,10 @@ def read_data(plain: Mapping[str, Any]) -> ZeroShotData:
         if not isinstance(node.get("name"), str):
             raise UserError(f"{group}.name={node.get('name')!r} is not text; quote it: {group}.name=\"'...'\".")
     table = load_table(dataset, feature["name"], chosen.get("source"), allow)
-    data = ZeroShotData.from_table(table, build(split, "split", allow_targets=allow)(table), missing=missing)
+    part = plain.get("subset") or {}
+    check_arguments(subset, part, prefix="subset.")
+    chosen_split = subset(table, build(split, "split", allow_targets=allow)(table), **part)
+    data = ZeroShotData.from_table(table, chosen_split, missing=missing)
     shuffle = dataset.get("shuffle_attributes")
     check_value(Seed | None, shuffle, "dataset.shuffle_attributes")
     if shuffle is not None:
@@ -367,6 +376,17 @@ def per_class(stages: list[Stage], data: ZeroShotData) -> list[dict[str, Any]]:
         }
         for m, name in enumerate(data.unseen_names)
     ]
+
+
+def confusion(stage: Stage, data: ZeroShotData) -> dict[str, dict[str, int]]:
+    """Images by true class and predicted class, without the empty cells: no more of them than images."""
+    known, names = data.y_unseen >= 0, data.unseen_names
+    both = np.stack([data.y_unseen[known], stage.scores[known].argmax(axis=1)])
+    pairs, counts = np.unique(both, axis=1, return_counts=True)
+    out: dict[str, dict[str, int]] = {}
+    for (true, predicted), count in zip(pairs.T.tolist(), counts.tolist()):
+        out.setdefault(names[true], {})[names[predicted]] = count
+    return out
 
 
 def result_key(

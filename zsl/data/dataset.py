@@ -248,6 +248,7 @@ class ZeroShotData:
                 "split": {
                     **split.origin,
                     "rows": content_hash(split.trainval, split.test_seen, split.test_unseen),
+                    "n_seen": len(seen),
                     "unseen": [table.class_names[c] for c in unseen],
                 },
                 "provenance": dict(table.provenance),

@@ -7,8 +7,9 @@ import math
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+import annotated_types as at
 import numpy as np
 import scipy.sparse as sp
 
@@ -55,8 +56,8 @@ class CoupledDictionaries:
         initial dictionary (:func:`zsl.sparse.lambda_max`): means the same for any features and any r.
     beta : float > 0
         Ridge penalty: on ``Dz`` always, on ``Dx`` with ``atoms="ridge"``.
-    n_iter : int
-        Alternations for each dictionary.
+    n_iter : int >= 0
+        Alternations for each dictionary. 0: ``Dx`` stays as ``init`` has it, and ``Dz`` is fitted to the seen codes.
     coupling : "sequential" or "joint"
         Algorithm 1; or Eq. (2) minimised over A, B, Dx and Dz in turn, the codes A estimated from images and
         attributes at once (:class:`zsl.models.coupling.Joint`). Test images are coded by Eq. (5) either way, without
@@ -69,9 +70,9 @@ class CoupledDictionaries:
         Neither raises the objective.
     unseen_weight : "eq2", "eq4" or "none"
         Weight of the unseen classes in ``F_z``: 1/M as above; 1/N as Eq. (4) has it; no B term at all.
-    init : "samples" or "random"
-        ``Dx`` starts from training images drawn without replacement (random atoms fill up what is missing), or from
-        Gaussian atoms as Algorithm 1 says.
+    init : "samples", "random" or "pca"
+        ``Dx`` starts from training images drawn without replacement, from Gaussian atoms as Algorithm 1 says, or from
+        the leading right singular vectors of X. Gaussian atoms fill up what the first and the last do not have.
     solver : callable, optional
         ``solver(X, D, lam, init=...) -> Codes``; default :func:`zsl.sparse.sparse_encode`.
     seed : int
@@ -139,12 +140,12 @@ class CoupledDictionaries:
     lam: Positive | None = None
     lam_relative: Positive = 0.1
     beta: Positive = 1e-3
-    n_iter: Count = 10
+    n_iter: Annotated[int, at.Ge(0)] = 10
     coupling: Literal["sequential", "joint"] = "sequential"
     atoms: Literal["unit_ball", "ridge"] = "unit_ball"
     update: Literal["exact", "gradient"] = "exact"
     unseen_weight: Literal["eq2", "eq4", "none"] = "eq2"
-    init: Literal["samples", "random"] = "samples"
+    init: Literal["samples", "random", "pca"] = "samples"
     solver: Encoder | None = None
     seed: Seed = 0
     batch_size: Count | None = None
@@ -308,13 +309,18 @@ def default_n_atoms(n: int, p: int, q: int) -> int:
 
 
 def initial_atoms(X: Array, r: int, how: str, rng: np.random.Generator) -> Array:
-    """(r, p) unit atoms: rows of X without replacement, Gaussian ones where X has no more (non-zero) rows."""
+    """(r, p) unit atoms: rows of X without replacement, or its singular vectors; Gaussian ones where it has no more."""
     D = rng.standard_normal((r, X.shape[1])).astype(X.dtype)
     if how == "samples":
         nonzero = np.concatenate([np.any(X[i : i + _BLOCK] != 0, axis=1) for i in range(0, len(X), _BLOCK)])
         candidates = rng.permutation(np.flatnonzero(nonzero))[:r]
         order = np.argsort(candidates)
         D[order] = X[candidates[order]]
+    elif how == "pca":
+        # From the products of the features, so that rows may come in pieces.
+        XtX = sum(X[i : i + _BLOCK].astype(np.float64).T @ X[i : i + _BLOCK] for i in range(0, len(X), _BLOCK))
+        vectors = np.linalg.eigh(XtX)[1][:, ::-1].T[: min(r, len(X))]
+        D[: len(vectors)] = vectors
     return unit_atoms(D)
 
 

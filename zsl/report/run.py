@@ -17,10 +17,10 @@ from zsl.checks import Array
 from zsl.records import RESULTS
 
 if TYPE_CHECKING:
-    from zsl.experiment import Result
+    from zsl.experiment import Result, Stage
 
 CONFIG, PER_CLASS, DICTIONARIES = "config.yaml", "per_class.csv", "dictionaries.npz"
-PREDICTIONS = "predictions.csv"
+PREDICTIONS, POINTS = "predictions.csv", "predictions.npz"
 
 
 # Metrics that the table after a run shows; all are in results.json.
@@ -62,6 +62,19 @@ def write_predictions(
         for i, file in enumerate(files):
             rows.writerow([file, *(classes[m] for m in order[i]), classes[y[i]] if y[i] >= 0 else ""])
     (folder / (PREDICTIONS + ".part")).replace(folder / PREDICTIONS)
+
+
+def write_points(classes: Sequence[str], Z_unseen: Array, y: Array, stages: Sequence[Stage], folder: Path) -> None:
+    """``predictions.npz``: class names and attributes, true classes, and by stage scores and predicted attributes."""
+    arrays = {"classes": np.array(classes), "Z_unseen": Z_unseen, "y": y}
+    for stage in stages:
+        arrays[f"{stage.name}/scores"] = stage.scores
+        if stage.Z_hat is not None:
+            arrays[f"{stage.name}/Z_hat"] = stage.Z_hat
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / (POINTS + ".part")).open("wb") as binary:
+        np.savez(binary, **arrays)  # type: ignore[arg-type]
+    (folder / (POINTS + ".part")).replace(folder / POINTS)
 
 
 def show(result: Result, folder: Path, link: str | None) -> None:
