@@ -71,8 +71,8 @@ def read_lines(path: Path) -> list[str]:
         raise UserError(
             f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8."
         ) from None
-    if _foreign(start):
-        raise UserError(f"{path} is not the list it should be: {_foreign(start)}; download it again.")
+    if foreign(start):
+        raise UserError(f"{path} is not the list it should be: {foreign(start)}; download it again.")
     return [line for line in lines if line and not line.startswith("#")]
 
 
@@ -87,8 +87,8 @@ def read_table(path: Path, *, n_columns: int | None = None, dtype: type = np.flo
     import pandas as pd
 
     start = _first_bytes(path, 1024)
-    if _foreign(start) or not start.strip():
-        raise UserError(f"{path} is not a table of numbers: {_foreign(start) or 'it is empty'}; download it again.")
+    if foreign(start) or not start.strip():
+        raise UserError(f"{path} is not a table of numbers: {foreign(start) or 'it is empty'}; download it again.")
     try:
         # Every line must have as many values as the first: a line cut short would otherwise end in NaN unseen.
         blocks = [
@@ -141,11 +141,11 @@ def _what_it_is(start: bytes, error: Exception) -> str:
     if not start:
         return "it is empty"
     return (
-        _foreign(start) or f"it is damaged or truncated ({' '.join(str(error).split())[:120] or type(error).__name__})"
+        foreign(start) or f"it is damaged or truncated ({' '.join(str(error).split())[:120] or type(error).__name__})"
     )
 
 
-def _foreign(start: bytes) -> str:
+def foreign(start: bytes) -> str:
     """What a file is that stands where data should be; empty if it looks like neither of the usual accidents."""
     text = start.lstrip().lower()
     if text.startswith((b"<!doctype", b"<html", b"<?xml")):
