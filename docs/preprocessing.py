@@ -1,8 +1,8 @@
 """The evidence for the defaults of pre-processing: python docs/preprocessing.py [digits] [cifar] [coupled].
 
 Validation classes only. Of the seen classes some are held out, everything else is fitted on the rest, and the mean
-accuracy per class on those held out is compared, draw by draw, with that of the default. No image, label or attribute of
-an unseen class is read. `digits`: three of the seven seen digits, all 35 choices. `cifar`: five of the 18 classes that
+accuracy per class on those held out is compared, draw by draw, with that of the default. Nothing of an unseen class is
+used. `digits`: three of the seven seen digits, all 35 choices. `cifar`: five of the 18 classes that
 are seen in the proposed and in the standard split of the CIFAR images with AwA2 attributes, 12 random draws; left out
 where that folder (shared/data/cifar_awa beside the checkout, or under ZSL_SHARED) is absent. Prints tables in Markdown.
 """

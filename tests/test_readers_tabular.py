@@ -139,7 +139,7 @@ def test_wrong_features_are_refused_with_a_sentence(own):
     with pytest.raises(UserError, match="labels are numbers and there are no 'class_names'"):
         load(folder)
     np.savez(folder / "own.npz", features=X.astype(object), labels=names)
-    with pytest.raises(UserError, match="not a readable"):
+    with pytest.raises(UserError, match="'features' holds Python objects, which are not read"):
         load(folder)
     pd.DataFrame({"label": names, "note": names, "x": 1.0}).to_csv(folder / "own.csv", index=False)
     with pytest.raises(UserError, match="the column 'note' is neither a number nor called label or file"):

@@ -242,4 +242,5 @@ def fold(data: ZeroShotData, held: Array) -> ZeroShotData:
         Z_images=None if data.Z_images is None else data.Z_images[trains],
         validation=(),
         names_unseen=(),
+        rows_unseen=(),
     )

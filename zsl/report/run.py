@@ -46,16 +46,17 @@ def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
 
 
 def write_predictions(
-    files: Sequence[str], classes: Sequence[str], scores: Array, y: Array, folder: Path, *, best: int = 3
-) -> None:
-    """``predictions.csv``: of each test image the file, the best classes in order, and the true one if known."""
+    images: Sequence[str | int], classes: Sequence[str], scores: Array, y: Array, folder: Path, *,
+    column: str = "file", best: int = 3,
+) -> None:  # fmt: skip
+    """``predictions.csv``: of each test image its file (or row), the best classes in order, the true one if known."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :best]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / (PREDICTIONS + ".part")).open("w", newline="", encoding="utf-8") as f:
         rows = csv.writer(f)
-        rows.writerow(["file", *(["predicted", "second", "third"][: order.shape[1]]), "true"])
-        for i, file in enumerate(files):
-            rows.writerow([file, *(classes[m] for m in order[i]), classes[y[i]] if y[i] >= 0 else ""])
+        rows.writerow([column, *(["predicted", "second", "third"][: order.shape[1]]), "true"])
+        for i, image in enumerate(images):
+            rows.writerow([image, *(classes[m] for m in order[i]), classes[y[i]] if y[i] >= 0 else ""])
     (folder / (PREDICTIONS + ".part")).replace(folder / PREDICTIONS)
 
 
@@ -69,7 +70,9 @@ def show(result: Result, folder: Path, link: str | None) -> None:
     columns = list(dict.fromkeys(name.split("/")[1] for name in result.metrics if "/" in name))
     n = len(result.per_class)
     images = sum(row["images"] for row in result.per_class)
-    heading = f"{key['dataset']['name']} / {key['feature']['name']} / {key['split']['name']} / seed {key['seed']}"
+    drawn = key["split"].get("seed")
+    split = key["split"]["name"] + ("" if drawn in (None, key["seed"]) else f" (split.seed {drawn})")
+    heading = f"{key['dataset']['name']} / {key['feature']['name']} / {split} / seed {key['seed']}"
     table = Table("stage")
     for column in columns:
         table.add_column(column, justify="right")
