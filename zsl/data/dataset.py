@@ -107,8 +107,10 @@ class ImageTable:
         found = []
         if constant.size and len(table) > 1:
             names = [self.attribute_names[a] if self.attribute_names else f"attribute {a + 1}" for a in constant]
-            all_of = "every attribute" if constant.size == table.shape[1] else f"{constant.size} attributes"
-            found.append(f"{self.name}: {all_of} (first: {names[0]}) is the same for all classes and tells nothing.")
+            found.append(
+                f"{self.name}: {constant.size} of {table.shape[1]} attributes (first: {names[0]}) are the same for all "
+                "classes and tell nothing."
+            )
         first: dict[bytes, int] = {}
         alike = [(first.setdefault(np.nan_to_num(row, nan=np.inf).tobytes(), c), c) for c, row in enumerate(table)]
         alike = [(a, b) for a, b in alike if a != b]

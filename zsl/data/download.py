@@ -330,7 +330,7 @@ def _members(path: Path) -> list[tuple[str, int]]:
         else:
             raise BadArchive(f"{path} is not an archive: {_no_archive(path)} (--url).")
     except (*_DAMAGE, OSError) as error:
-        raise BadArchive(f"{path} is a damaged archive ({reason(error)}); remove it and download it again.") from None
+        raise BadArchive(f"{path} is a damaged archive ({reason(error)}).") from None
     for name, _ in found:
         pure = PurePosixPath(name.replace("\\", "/"))
         if pure.is_absolute() or ".." in pure.parts or not pure.parts or ":" in pure.parts[0] or "\0" in name:
@@ -394,9 +394,7 @@ def unpack(path: Path, target: Path) -> list[Path]:
                 # bz2 has no exception of its own; an OSError without a number is none of the operating system's.
                 if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile) and error.errno is not None:
                     raise
-                raise BadArchive(
-                    f"{path} is a damaged archive ({reason(error)}); remove it and download it again."
-                ) from None
+                raise BadArchive(f"{path} is a damaged archive ({reason(error)}).") from None
     return [target / top for top in dict.fromkeys(PurePosixPath(name).parts[0] for name, _ in members)]
 
 

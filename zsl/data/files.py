@@ -59,7 +59,7 @@ def read_npz(path: Path, keys: list[str] | None = None) -> dict[str, Array]:
     except UserError:
         raise
     except Exception as error:
-        _refuse_pickle(path, error, key)
+        _refuse_pickle(path, start, error, key)
         raise UserError(
             f"{path} is not a readable .npz file: {_what_it_is(start, error)}; save or download it again."
         ) from None
@@ -72,16 +72,16 @@ def read_npy(path: Path) -> Array:
     try:
         return np.asarray(np.load(path, allow_pickle=False))
     except Exception as error:
-        _refuse_pickle(path, error, "")
+        _refuse_pickle(path, start, error, "")
         raise UserError(
             f"{path} is not a readable .npy file: {_what_it_is(start, error)}; save or download it again."
         ) from None
 
 
-def _refuse_pickle(path: Path, error: Exception, key: str) -> None:
+def _refuse_pickle(path: Path, start: bytes, error: Exception, key: str) -> None:
     if "Object arrays" in str(error):
         raise UserError(f"{path}{f': {key!r}' if key else ''} {_NO_PICKLE}.") from None
-    if "pickle" in str(error):
+    if start[:1] == b"\x80":  # what every pickle since protocol 2 starts with
         raise UserError(f"{path} is a pickle: it {_NO_PICKLE}, in a file that numpy.savez writes.") from None
 
 
@@ -133,19 +133,20 @@ def read_table(path: Path, *, n_columns: int | None = None, dtype: type = np.flo
         raise UserError(f"{path} is not a table of numbers: {foreign(start) or 'it is empty'}; download it again.")
     try:
         # Every line must have as many values as the first: a line cut short would otherwise end in NaN unseen.
-        blocks = [
-            np.ascontiguousarray(block.to_numpy(dtype))
-            for block in pd.read_csv(
-                path,
-                sep=r"\s+",
-                header=None,
-                dtype=dtype,
-                chunksize=4096,
-                na_values=[],
-                keep_default_na=False,
-                low_memory=True,
-            )
-        ]
+        with np.errstate(over="ignore"):  # a value too large for the type is told below
+            blocks = [
+                np.ascontiguousarray(block.to_numpy(dtype))
+                for block in pd.read_csv(
+                    path,
+                    sep=r"\s+",
+                    header=None,
+                    dtype=dtype,
+                    chunksize=4096,
+                    na_values=[],
+                    keep_default_na=False,
+                    low_memory=True,
+                )
+            ]
     except (ValueError, pd.errors.ParserError) as error:
         said = _first_bad_number(path, dtype) or reason(error).removeprefix("Error tokenizing data. C error: ")
         raise UserError(f"{path} is not a table of numbers: {said}; repair the line or download it again.") from None
@@ -226,6 +227,8 @@ def _first_bytes(path: Path, n: int) -> bytes:
 def _what_it_is(start: bytes, error: Exception) -> str:
     if not start:
         return "it is empty"
+    if "pickle" in str(error):  # numpy says so of whatever it does not know
+        return foreign(start) or "it is something else"
     return (
         foreign(start) or f"it is damaged or truncated ({' '.join(str(error).split())[:120] or type(error).__name__})"
     )
