@@ -184,7 +184,7 @@ def need_same_classes(
     if wrong.any():
         i = int(wrong.argmax())
         raise UserError(
-            f"{path}: its labels disagree with {table} for {wrong.sum()} of {len(labels)} images (the first is {i + 1}: "
+            f"{path}: its labels disagree with {table} for {wrong.sum()} of {len(labels)} images (first: {i + 1}, "
             f"{names[theirs[i]]!r}, {class_names[labels[i]]!r}); the rows are in another order or of other images: "
             "store the file names as 'files' (python -m zsl.extract does), or extract them again."
         )

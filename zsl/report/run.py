@@ -69,7 +69,8 @@ def show(result: Result, folder: Path, link: str | None) -> None:
     stages = list(dict.fromkeys(name.split("/")[0] for name in result.metrics if "/" in name))
     columns = list(dict.fromkeys(name.split("/")[1] for name in result.metrics if "/" in name))
     n = len(result.per_class)
-    images = sum(row["images"] for row in result.per_class)
+    images = sum(row["predicted"] for row in result.per_class)
+    unknown = images - sum(row["images"] for row in result.per_class)
     drawn = key["split"].get("seed")
     split = key["split"]["name"] + ("" if drawn in (None, key["seed"]) else f" (split.seed {drawn})")
     heading = f"{key['dataset']['name']} / {key['feature']['name']} / {split} / seed {key['seed']}"
@@ -83,7 +84,9 @@ def show(result: Result, folder: Path, link: str | None) -> None:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(width=140)  # a pipe or a log file has no width of its own
     console.print(
-        f"[bold]{heading}[/bold]: {n} unseen classes, {images} test images, chance {1 / n:.3f}",
+        f"[bold]{heading}[/bold]: {n} unseen classes, {images} test images"
+        + (f" ({unknown} of unknown class)" if unknown else "")
+        + f", chance {1 / n:.3f}",
         highlight=False,
     )
     console.print(table)
