@@ -21,7 +21,7 @@ from zsl import records, tuning
 from zsl.checks import Array, Count, Seed, check_arguments, check_value
 from zsl.config import build, compose, options, resolve
 from zsl.data.dataset import ZeroShotData
-from zsl.data.load import load_table
+from zsl.data.load import check_missing, load_table, load_transforms
 from zsl.data.subsets import subset
 from zsl.data.transforms import preprocess
 from zsl.errors import UserError
@@ -175,8 +175,8 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
     if folder is not None and session is not None:
         from zsl.report.run import show, write, write_points, write_predictions
 
-        if data.names_unseen:
-            write_predictions(data.names_unseen, data.unseen_names, stages[-1].scores, data.y_unseen, folder)
+        column, images = ("file", data.names_unseen) if data.names_unseen else ("row", data.rows_unseen)
+        write_predictions(images, data.unseen_names, stages[-1].scores, data.y_unseen, folder, column=column)
         if plain["save_predictions"]:
             write_points(data.unseen_names, data.Z_unseen, data.y_unseen, stages, folder)
         (folder / MODEL).unlink(missing_ok=True)  # of a run before, in a folder of a fixed name
@@ -201,11 +201,13 @@ def read_data(plain: Mapping[str, Any]) -> ZeroShotData:
     _check_split(split, dataset["name"])
     chosen = dataset["semantics"]
     missing = chosen.get("missing", "mean")
-    check_value(Literal["mean", "drop", "keep"], missing, "dataset.semantics.missing")
+    check_missing(missing)
     for node, group in ((dataset, "dataset"), (feature, "feature"), (split, "split")):
         if not isinstance(node.get("name"), str):
             raise UserError(f"{group}.name={node.get('name')!r} is not text; quote it: {group}.name=\"'...'\".")
     table = load_table(dataset, feature["name"], chosen.get("source"), allow)
+    for doubt in table.doubts():
+        log.warning("%s", doubt)
     part = plain.get("subset") or {}
     check_arguments(subset, part, prefix="subset.")
     chosen_split = subset(table, build(split, "split", allow_targets=allow)(table), **part)
@@ -224,13 +226,7 @@ def transform_data(plain: Mapping[str, Any], data: ZeroShotData) -> ZeroShotData
 
 def _preprocessing(plain: Mapping[str, Any]) -> tuple[Any, Any]:
     """The transforms of features and of attributes."""
-    feature, allow = plain["feature"], plain.get("allow_targets", ())
-    chosen = {k: v for k, v in plain["dataset"]["semantics"].items() if k not in ("source", "missing")}
-    semantics = {"_target_": feature["_target_"], **chosen}
-    return (
-        build(feature, "feature", allow_targets=allow),
-        build(semantics, "dataset.semantics", allow_targets=allow),
-    )
+    return load_transforms(plain["dataset"], plain["feature"], plain.get("allow_targets", ()))
 
 
 def load_dataset(

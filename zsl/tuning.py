@@ -278,4 +278,5 @@ def fold(data: ZeroShotData, held: Array) -> ZeroShotData:
         imputed_images=None if data.imputed_images is None else data.imputed_images[trains],
         validation=(),
         names_unseen=(),
+        rows_unseen=(),
     ).impute_anew()

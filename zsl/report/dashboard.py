@@ -1,4 +1,4 @@
-"""One page of a sweep that opens from disk, ``python -m zsl.report dashboard FOLDER``; its frame is ``dashboard.html``."""
+"""One page of a sweep that opens from disk: ``python -m zsl.report dashboard FOLDER``; ``dashboard.html`` is its frame."""
 
 from __future__ import annotations
 

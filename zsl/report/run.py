@@ -17,7 +17,8 @@ from zsl.checks import Array
 from zsl.records import RESULTS
 
 if TYPE_CHECKING:
-    from zsl.experiment import Result, Stage
+    from zsl.experiment import Result
+    from zsl.stages import Stage
 
 CONFIG, PER_CLASS, DICTIONARIES = "config.yaml", "per_class.csv", "dictionaries.npz"
 PREDICTIONS, POINTS = "predictions.csv", "predictions.npz"
@@ -51,16 +52,17 @@ def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
 
 
 def write_predictions(
-    files: Sequence[str], classes: Sequence[str], scores: Array, y: Array, folder: Path, *, best: int = 3
-) -> None:
-    """``predictions.csv``: of each test image the file, the best classes in order, and the true one if known."""
+    images: Sequence[str | int], classes: Sequence[str], scores: Array, y: Array, folder: Path, *,
+    column: str = "file", best: int = 3,
+) -> None:  # fmt: skip
+    """``predictions.csv``: of each test image its file (or row), the best classes in order, the true one if known."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :best]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / (PREDICTIONS + ".part")).open("w", newline="", encoding="utf-8") as f:
         rows = csv.writer(f)
-        rows.writerow(["file", *(["predicted", "second", "third"][: order.shape[1]]), "true"])
-        for i, file in enumerate(files):
-            rows.writerow([file, *(classes[m] for m in order[i]), classes[y[i]] if y[i] >= 0 else ""])
+        rows.writerow([column, *(["predicted", "second", "third"][: order.shape[1]]), "true"])
+        for i, image in enumerate(images):
+            rows.writerow([image, *(classes[m] for m in order[i]), classes[y[i]] if y[i] >= 0 else ""])
     (folder / (PREDICTIONS + ".part")).replace(folder / PREDICTIONS)
 
 
@@ -87,8 +89,11 @@ def show(result: Result, folder: Path, link: str | None) -> None:
     known = dict.fromkeys(name.split("/")[1] for name in result.metrics if "/" in name)
     columns = [name for name in known if name.startswith(_SHOWN)]
     n = len(result.per_class)
-    images = sum(row["images"] for row in result.per_class)
-    heading = f"{key['dataset']['name']} / {key['feature']['name']} / {key['split']['name']} / seed {key['seed']}"
+    images = sum(row["predicted"] for row in result.per_class)
+    unknown = images - sum(row["images"] for row in result.per_class)
+    drawn = key["split"].get("seed")
+    split = key["split"]["name"] + ("" if drawn in (None, key["seed"]) else f" (split.seed {drawn})")
+    heading = f"{key['dataset']['name']} / {key['feature']['name']} / {split} / seed {key['seed']}"
     table = Table("stage")
     for column in columns:
         table.add_column(column, justify="right")
@@ -99,7 +104,9 @@ def show(result: Result, folder: Path, link: str | None) -> None:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(width=140)  # a pipe or a log file has no width of its own
     console.print(
-        f"[bold]{heading}[/bold]: {n} unseen classes, {images} test images, chance {1 / n:.3f}",
+        f"[bold]{heading}[/bold]: {n} unseen classes, {images} test images"
+        + (f" ({unknown} of unknown class)" if unknown else "")
+        + f", chance {1 / n:.3f}",
         highlight=False,
     )
     console.print(table)
