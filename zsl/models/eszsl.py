@@ -36,7 +36,7 @@ class ESZSL(AttributePredictor):
     V_ : (p, q)
     """
 
-    gamma: Positive = 1.0
+    gamma: Positive = 10.0
     lam: Positive = 1.0
     y_negative: Literal[0, -1] = 0
 

@@ -66,8 +66,8 @@ def panel(folder: Path, *, seed: int = 0, max_images: int = 1500) -> tuple[Figur
     caption = (
         f"{key['dataset']['name']}, {key['feature']['name']}, {key['split']['name']} split, seed {key['seed']}: "
         f"predicted attributes of {n} of {len(y)} test images (t-SNE, perplexity {perplexity:.0f}, seed {seed}) and "
-        f"the attributes of the {M} unseen classes (circles with a black edge). Percentages: mean per-class accuracy on "
-        "all test images. "
+        f"the attributes of the {M} unseen classes (circles with a black edge). Percentages: mean per-class accuracy "
+        "on all test images. "
         f"Settings: {key['selection'].removeprefix('none: ')}."
     )
     return six_panels(points, labels, names), caption
