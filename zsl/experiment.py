@@ -285,8 +285,7 @@ def _without_gate(plain: dict[str, Any], decided: Gate | None) -> dict[str, Any]
     """The configuration of the rule that the gate left: a stored pipeline has nothing more to decide."""
     inference = {**plain["inference"], "gate": False}
     if decided is not None and not decided.used:
-        own = inference["attributes"] == "own"
-        inference["labels"] = inference["anchors"] if inference["anchors"] != "auto" else ("own" if own else "cosine")
+        inference["labels"] = inference["anchors"]
     return {**plain, "inference": inference}
 
 

@@ -122,13 +122,11 @@ class _Chain:
         return self._scores[attributes, labels]
 
     def base(self, kind: str, attributes: str) -> str:
-        """The rule that a setting names; ``auto``: the plainest that the model allows."""
+        """The rule that a setting names; ``auto``: ESZSL on codes where there are any, else the model's native scores."""
         name = self.settings[kind]
         if name != "auto":
             return name
-        if attributes == "own":
-            return "own"
-        return "code_eszsl" if hasattr(self.model, "Dx_") else "cosine"
+        return "code_eszsl" if attributes != "own" and hasattr(self.model, "Dx_") else "own"
 
     def _label_inputs(self, rule: Callable[..., Any], attributes: str) -> dict[str, Any]:
         asked = rules.asks_for(rule)
