@@ -29,6 +29,7 @@ FENCES = {
     "optuna": {"search"},
     "numba": {"sparse", "bench"},
     "h5py": {"data"},
+    "pynndescent": {"inference"},
     "pooch": {"data"},
 }
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

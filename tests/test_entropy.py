@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from zsl.inference.entropy import entropy, entropy_gradient, log_assignment, soft_assignment
+from zsl.inference.entropy import entropy, entropy_gradient, log_assignment, log_mean_assignment, soft_assignment
 
 
 @pytest.mark.parametrize(("rho", "expected"), [(1.0, [2 / 3, 1 / 3]), (3.0, [16 / 25, 9 / 25])])
@@ -23,34 +23,72 @@ def test_entropy_by_hand():
     assert_allclose(entropy(np.zeros((1, 3)), np.eye(3), 0.7), [np.log(3)])
 
 
+def test_gaussian_assignment_by_hand():
+    # Squared distances 0 and 1 at squared width 2: weights 1 and exp(-1/4).
+    weights = np.array([1.0, np.exp(-0.25)])
+    assert_allclose(
+        soft_assignment(np.zeros((1, 1)), np.array([[0.0], [1.0]]), 2.0, "gaussian"), [weights / weights.sum()]
+    )
+
+
+def numeric_gradient(value, Z_hat, h):
+    numeric = np.empty_like(Z_hat)
+    for j in range(Z_hat.shape[1]):
+        step = np.zeros(Z_hat.shape[1])
+        step[j] = h
+        numeric[:, j] = (value(Z_hat + step) - value(Z_hat - step)) / (2 * h)
+    return numeric
+
+
+@pytest.mark.parametrize("kernel", ["student", "gaussian"])
 @given(seed=st.integers(0, 10_000), rho=st.floats(0.05, 20), scale=st.floats(0.01, 100))
-def test_gradient_against_finite_differences(seed, rho, scale):
+def test_gradient_against_finite_differences(kernel, seed, rho, scale):
     rng = np.random.default_rng(seed)
     Z_hat, Z = scale * rng.standard_normal((3, 4)), scale * rng.standard_normal((5, 4))
-    H, dH = entropy_gradient(Z_hat, Z, rho)
-    assert_allclose(H, entropy(Z_hat, Z, rho), atol=1e-12)
-    h = 1e-5 * scale
-    numeric = np.empty_like(dH)
-    for j in range(4):
-        step = np.zeros(4)
-        step[j] = h
-        numeric[:, j] = (entropy(Z_hat + step, Z, rho) - entropy(Z_hat - step, Z, rho)) / (2 * h)
+    if kernel == "gaussian":
+        rho *= scale**2  # else all but one class vanish and so does what is compared
+    H, dH = entropy_gradient(Z_hat, Z, rho, kernel)
+    assert_allclose(H, entropy(Z_hat, Z, rho, kernel), atol=1e-12)
+    numeric = numeric_gradient(lambda z: entropy(z, Z, rho, kernel), Z_hat, 1e-5 * scale)
     assert_allclose(dH, numeric, atol=1e-6 / scale)
 
 
+@pytest.mark.parametrize("kernel", ["student", "gaussian"])
+def test_gradient_of_the_batch_form(kernel, rng):
+    # sum_i w_i H(p_i) - sum(w) H(mean p): at the mean's own logarithm the rows' gradients are those of this sum.
+    Z_hat, Z, w = rng.standard_normal((4, 3)), rng.standard_normal((5, 3)), np.array([1.0, 0.5, 2.0, 0.1])
+
+    def total(z):
+        p = soft_assignment(z, Z, 0.7, kernel)
+        mean = w @ p / w.sum()
+        return w @ entropy(z, Z, 0.7, kernel) + w.sum() * (mean @ np.log(mean))
+
+    log_mean = log_mean_assignment(log_assignment(Z_hat, Z, 0.7, kernel), w)
+    value, gradient = entropy_gradient(Z_hat, Z, 0.7, kernel, log_mean)
+    assert_allclose(w @ value, total(Z_hat))
+    assert (value <= 1e-12).all()  # minus a divergence
+    numeric = np.empty_like(Z_hat)
+    for i, j in np.ndindex(*Z_hat.shape):
+        step = np.zeros_like(Z_hat)
+        step[i, j] = 1e-5
+        numeric[i, j] = (total(Z_hat + step) - total(Z_hat - step)) / 2e-5
+    assert_allclose(w[:, None] * gradient, numeric, atol=1e-7)
+
+
+@pytest.mark.parametrize("kernel", ["student", "gaussian"])
 @given(
     seed=st.integers(0, 10_000), rho=st.floats(1e-3, 1e3), M=st.integers(1, 6), scale=st.sampled_from([1e-8, 1.0, 1e8])
 )
-def test_bounds_hold_at_any_scale(seed, rho, M, scale):
+def test_bounds_hold_at_any_scale(kernel, seed, rho, M, scale):
     rng = np.random.default_rng(seed)
     Z_hat, Z = scale * rng.standard_normal((4, 3)), scale * rng.standard_normal((M, 3))
-    log_p = log_assignment(Z_hat, Z, rho)
+    log_p = log_assignment(Z_hat, Z, rho, kernel)
     assert (log_p <= 0).all()
     assert_allclose(np.exp(log_p).sum(axis=1), 1)
-    H = entropy(Z_hat, Z, rho)
+    H = entropy(Z_hat, Z, rho, kernel)
     assert (H >= 0).all()
     assert (np.log(M) + 1e-12 >= H).all()
-    assert np.isfinite(entropy_gradient(Z_hat, Z, rho)[1]).all()
+    assert np.isfinite(entropy_gradient(Z_hat, Z, rho, kernel)[1]).all()
 
 
 def test_rotations_and_class_order_do_not_matter(rng):

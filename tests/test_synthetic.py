@@ -32,6 +32,18 @@ def test_seed_decides():
     assert (a != c).any()
 
 
+def test_shift_moves_the_last_classes_by_one_vector():
+    X, y, Z, _ = synthetic.draw(n_classes=7, shift=0.0)
+    moved, _, Z_moved, truth = synthetic.draw(n_classes=7, shift=2.0, n_shifted=3)
+    np.testing.assert_array_equal(Z, Z_moved)
+    np.testing.assert_array_equal(X[y < 4], moved[y < 4])
+    by = moved[y >= 4] - X[y >= 4]
+    assert_allclose(by, by[:1].repeat(len(by), axis=0), atol=1e-12)
+    assert_allclose(moved[y >= 4] - truth.A[y >= 4] @ truth.Dx, X[y >= 4] - (truth.A[y >= 4] @ truth.Dx - by))
+    common = np.linalg.lstsq(truth.Dx.T, by[0], rcond=None)[0]
+    assert_allclose(np.linalg.norm(common), 2.0)
+
+
 @pytest.mark.parametrize("preset", ["small", "cub"])
 def test_presets_have_the_benchmarks_shape(preset):
     table = synthetic.load(preset=preset)

@@ -181,7 +181,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
             write_points(data.unseen_names, data.Z_unseen, data.y_unseen, stages, folder)
         (folder / MODEL).unlink(missing_ok=True)  # of a run before, in a folder of a fixed name
         if plain["save_model"]:
-            _save_model(_without_gate(plain, decided), raw, model, transforms, seen, result, folder / MODEL)
+            _save_model(_without_gate(plain, decided, stages[-1]), raw, model, transforms, seen, result, folder / MODEL)
         write(result, plain, folder)
         link = session.finish(plain)
         show(result, folder, link)
@@ -281,11 +281,11 @@ def _on_validation_classes(
     return (gate(draws) if gated else None), draws
 
 
-def _without_gate(plain: dict[str, Any], decided: Gate | None) -> dict[str, Any]:
+def _without_gate(plain: dict[str, Any], decided: Gate | None, left: Stage) -> dict[str, Any]:
     """The configuration of the rule that the gate left: a stored pipeline has nothing more to decide."""
     inference = {**plain["inference"], "gate": False}
     if decided is not None and not decided.used:
-        inference["labels"] = inference["anchors"]
+        inference["attributes"], inference["labels"] = left.pair
     return {**plain, "inference": inference}
 
 

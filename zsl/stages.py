@@ -34,6 +34,8 @@ class Stage:
     information: tuple[str, ...]
     gap: float = 0.0
     """Largest duality gap of the test images' codes, where there are any with a certificate."""
+    pair: tuple[str, str] = ("", "")
+    """The rules for attributes and labels"""
 
     @property
     def transductive(self) -> bool:
@@ -99,7 +101,7 @@ class _Chain:
         pair = (attributes, labels)
         name = "own" if pair == ("own", "own") else _STAGE_NAMES.get(pair, "_".join(pair))
         Z_hat = predicted.Z_hat if predicted else None
-        return Stage(name, np.asarray(self.scores(*pair)), Z_hat, self._information(*pair), gap)
+        return Stage(name, np.asarray(self.scores(*pair)), Z_hat, self._information(*pair), gap, pair)
 
     def attributes(self, name: str) -> Attributes | None:
         if name not in self._attributes:

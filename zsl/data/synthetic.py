@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+import annotated_types as at
 import numpy as np
 
 from zsl.checks import Array, Count, NonNegative, Seed, check_arguments
@@ -42,12 +43,18 @@ def draw(
     n_nonzero: Count = 5,
     within: NonNegative = 0.2,
     noise: NonNegative = 0.05,
+    shift: NonNegative = 0.0,
+    n_shifted: Annotated[int, at.Ge(0)] = 0,
     seed: Seed = 0,
 ) -> tuple[Array, Array, Array, Truth]:
     """Images, labels and class attributes from a random pair of dictionaries with unit atoms.
 
     Each class has a code with ``n_nonzero`` entries, uniform in [0.5, 1.5] up to sign; an image's code multiplies
     each of them by ``1 + within * N(0, 1)``, its features add ``noise * N(0, 1) / sqrt(p)``.
+
+    Domain shift: the codes of all images of the last ``n_shifted`` classes have one vector of length ``shift`` added,
+    with ``n_nonzero`` entries. No class attribute knows of it, so what is learned on the other classes predicts
+    attributes of these that are off in one common direction.
 
     Returns
     -------
@@ -64,6 +71,11 @@ def draw(
         row[support] = rng.uniform(0.5, 1.5, n_nonzero) * rng.choice([-1, 1], n_nonzero)
     y = np.sort(np.arange(n_images) % n_classes)
     A = C[y] * (1 + within * rng.standard_normal((n_images, n_atoms)))
+    # Drawn from a generator of its own, so that the same seed gives the same data but for the shift.
+    own = np.random.default_rng([seed, 1])
+    common = np.zeros(n_atoms)
+    common[own.choice(n_atoms, n_nonzero, replace=False)] = own.standard_normal(n_nonzero)
+    A[y >= n_classes - n_shifted] += shift / np.linalg.norm(common) * common
     X = A @ Dx + noise / np.sqrt(p) * rng.standard_normal((n_images, p))
     return X, y, C @ Dz, Truth(Dx, Dz, A, C)
 
@@ -75,16 +87,20 @@ def load(
     n_nonzero: Count = 5,
     within: NonNegative = 0.2,
     noise: NonNegative = 0.05,
+    shift: NonNegative = 0.0,
     seed: Seed = 0,
     feature: str = "drawn",
     name: str = "synthetic",
 ) -> ImageTable:
-    """A table in the shape of a benchmark (``preset``); ``n_atoms=None`` is 1.5 times the number of attributes."""
+    """A table in the shape of a benchmark (``preset``); ``n_atoms=None`` is 1.5 times the number of attributes.
+
+    ``shift`` moves the images of the unseen classes, those that come last, see :func:`draw`.
+    """
     check_arguments(load, {"preset": preset})
     n_classes, n_unseen, n_images, p, q = SHAPES[preset]
     X, y, Z, _ = draw(
         n_classes=n_classes, n_images=n_images, p=p, q=q, n_atoms=n_atoms or 3 * q // 2, n_nonzero=n_nonzero,
-        within=within, noise=noise, seed=seed,
+        within=within, noise=noise, shift=shift, n_shifted=n_unseen, seed=seed,
     )  # fmt: skip
     return ImageTable(
         name=name if preset == "small" else f"{name}-{preset}",
@@ -94,5 +110,5 @@ def load(
         class_names=tuple(f"class_{c:03d}" for c in range(n_classes)),
         attributes=Z,
         n_unseen=n_unseen,
-        provenance={"simulated": True, "preset": preset, "seed": seed},
+        provenance={"simulated": True, "preset": preset, "seed": seed, "shift": shift},
     )

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from zsl.checks import Array, Count, NonNegative, Positive, check_arguments
 from zsl.errors import UserError
-from zsl.inference.entropy import entropy, entropy_gradient
+from zsl.inference.entropy import Kernel
+from zsl.inference.optimisers import OPTIMISERS, AwareProblem, descend_together
 from zsl.inference.rules import uses
-from zsl.sparse.lasso import Codes, scale, soft_threshold
-
-# Halvings of the step after which a row counts as unable to descend: rounding, not geometry, is the limit then.
-_MAX_HALVINGS = 40
+from zsl.sparse.lasso import Codes, scale
 
 
 @runtime_checkable
@@ -44,7 +42,7 @@ class Attributes:
     codes: Codes | None = None
     """Their codes, where the model has dictionaries."""
     report: dict[str, Any] = field(default_factory=dict)
-    """Per-image quantities by name: ``objective_before``, ``..._after``, ``entropy_before``, ``..._after``."""
+    """Per-image quantities by name, (L,): of :func:`aware` those that :func:`aware_codes` reports."""
 
 
 def agnostic(model: PredictsAttributes | HasDictionaries, X: Array) -> Attributes:
@@ -60,7 +58,7 @@ def agnostic(model: PredictsAttributes | HasDictionaries, X: Array) -> Attribute
     return Attributes(model.predict_attributes(X))
 
 
-@uses("attributes of unseen classes")
+@uses("attributes of unseen classes", when={"aware_batch": "unlabelled test images"})
 def aware(
     model: HasDictionaries,
     X: Array,
@@ -70,12 +68,16 @@ def aware(
     gamma: NonNegative | None = None,
     gamma_relative: NonNegative = 0.1,
     rho: Positive = 1.0,
-    aware_tol: Positive = 1e-6,
+    kernel: Kernel = "student",
+    aware_scale: Literal["prototype", "raw"] = "raw",
+    aware_batch: bool = False,
+    aware_optimiser: Literal["proximal", "mm", "admm", "subgradient"] = "mm",
+    aware_tol: Positive = 1e-5,
     aware_max_iter: Count = 200,
 ) -> Attributes:
     r"""Attributes of X (L, p) from codes that also pay for an undecided assignment, Eq. (7) (``eq:attrAware``).
 
-    .. math:: \min_a \tfrac1p \|x - a D_x\|^2 + \gamma H(a D_z) + \tfrac\lambda r |a|_1
+    .. math:: \min_a \tfrac1p \|x - a D_x\|^2 + \gamma H(s\, a D_z) + \tfrac\lambda r |a|_1
 
     (Algorithm 2 prints the entropy with the opposite sign; Eq. (7) is meant: entropy is minimised.) The problem is
     not convex; it is descended from the attribute-agnostic code, see :func:`aware_codes`.
@@ -89,9 +91,28 @@ def aware(
     gamma_relative : float >= 0
         gamma in units of each image's own data term at the zero code, ``|x|^2 / p``.
     rho : float > 0
-        Degrees of freedom and squared scale of the Student kernel, Eq. (6).
+        Squared scale of the kernel, and of the Student kernel the degrees of freedom, Eq. (6). One number being both,
+        the Student kernel cannot be sharp: with classes at the distance that ``prototype`` makes 1, an image right on
+        its class gives it at most 2 to 1 over the next at any rho from 1, and every image stays near undecided.
+    kernel : "student" or "gaussian"
+        Of the soft assignment, :mod:`zsl.inference.entropy`.
+    aware_scale : "prototype" or "raw"
+        What the entropy is taken at. ``raw``: the paper's, ``s = 1`` and distances as they are. Predictions are
+        shrunken, a quarter as long as prototypes on real images, so every assignment is near uniform and nothing
+        moves. ``prototype``: free of scale, see :func:`prototype_scale`.
+    aware_batch : bool
+        ``gamma (mean H(p_i) - H(mean p))`` over all images in place of ``gamma H(p_i)``: each image is to be decided,
+        and not all for the same class. Transductive; favours balanced classes.
+    aware_optimiser : "proximal", "mm", "admm" or "subgradient"
+        How to descend, :mod:`zsl.inference.optimisers`.
     aware_tol, aware_max_iter
-        A row stops once a step lowers its objective by at most ``aware_tol * |x|^2 / p``.
+        A row stops once an iteration lowers its objective by at most ``aware_tol * |x|^2 / p``.
+
+    Returns
+    -------
+    Attributes
+        ``Z_hat = a Dz``, not multiplied by s: at gamma = 0 they are those of :func:`agnostic`. ``report`` as in
+        :func:`aware_codes`.
     """
     if not isinstance(model, HasDictionaries):
         raise UserError(
@@ -103,15 +124,20 @@ def aware(
     assert start.codes is not None
     # Per image, so that no image's code depends on which others are tested with it.
     weight = gamma_relative * scale(X) if gamma is None else np.full(len(X), gamma)
+    stretch, unit = prototype_scale(start.Z_hat, Z_unseen) if aware_scale == "prototype" else (np.ones(len(X)), 1.0)
     A, report = aware_codes(
         X,
         model.Dx_,
         model.Dz_,
-        Z_unseen,
+        Z_unseen / unit,
         start.codes.A,
         model.lam_,
         weight,
         rho,
+        kernel=kernel,
+        stretch=stretch / unit,
+        batch=aware_batch,
+        optimiser=aware_optimiser,
         tol=aware_tol,
         max_iter=aware_max_iter,
     )
@@ -120,13 +146,45 @@ def aware(
     return Attributes(A @ model.Dz_, codes, report)
 
 
+def prototype_scale(Z_hat: Array, Z_unseen: Array) -> tuple[Array, float]:
+    """What makes Eq. (7) free of the scale of predictions Z_hat (L, q) and of attributes Z_unseen (M, q).
+
+    Returns
+    -------
+    stretch : (L,)
+        The factor that brings each prediction to the mean length of the prototypes; 1 for a zero prediction.
+    unit : float
+        The root of the mean squared distance from a prototype to the nearest other one, in which lengths are
+        measured: rho = 1 is then a kernel as wide as classes are apart. 1 where no two prototypes differ.
+    """
+    length = np.linalg.norm(Z_hat, axis=1)
+    target = float(np.linalg.norm(Z_unseen, axis=1).mean())
+    known = (length > 0) & (target > 0)
+    stretch = np.divide(target, length, out=np.ones(len(Z_hat)), where=known)
+    if len(Z_unseen) < 2:
+        return stretch, 1.0
+    # Differences, not the expanded square: equal prototypes must be at distance zero exactly.
+    nearest_other = [
+        float(((np.delete(Z_unseen, m, axis=0) - z) ** 2).sum(axis=1).min()) for m, z in enumerate(Z_unseen)
+    ]
+    return stretch, float(np.sqrt(np.mean(nearest_other))) or 1.0
+
+
 def aware_objective(
-    X: Array, Dx: Array, Dz: Array, Z_unseen: Array, A: Array, lam: float, gamma: float | Array, rho: float
+    X: Array,
+    Dx: Array,
+    Dz: Array,
+    Z_unseen: Array,
+    A: Array,
+    lam: float,
+    gamma: float | Array,
+    rho: float,
+    *,
+    kernel: Kernel = "student",
+    stretch: float | Array = 1.0,
 ) -> Array:
-    """(L,) the objective of Eq. (7) at codes A (L, r)."""
-    R = X - A @ Dx
-    fit = np.einsum("ij,ij->i", R, R) / X.shape[1]
-    return fit + gamma * entropy(A @ Dz, Z_unseen, rho) + lam / len(Dx) * np.abs(A).sum(axis=1)
+    """(L,) the objective of Eq. (7) at codes A (L, r); ``gamma`` and ``stretch`` as in :func:`aware_codes`."""
+    return _problem(X, Dx, Dz, Z_unseen, lam, gamma, rho, kernel, stretch).objective(A)
 
 
 def aware_codes(
@@ -139,80 +197,43 @@ def aware_codes(
     gamma: float | Array,
     rho: float,
     *,
+    kernel: Kernel = "student",
+    stretch: float | Array = 1.0,
+    batch: bool = False,
+    optimiser: str = "mm",
     tol: float,
     max_iter: int,
 ) -> tuple[Array, dict[str, Array]]:
-    """Descend Eq. (7) from codes ``A`` (L, r) by proximal gradient steps, backtracking row by row.
+    """Descend Eq. (7) from codes ``A`` (L, r); no image ends above its start (in the batch form: not their sum).
 
-    ``gamma`` is one weight for all images or one for each, (L,).
-
-    A step is taken only if it satisfies the sufficient-decrease condition of the proximal gradient method and does
-    not raise the row's objective, so the descent is monotone whatever the shape of the entropy.
+    ``gamma`` is one weight for all images or one for each, (L,), and so is ``stretch``, the factor s of predictions
+    inside the entropy. Whoever starts from codes with a certified gap knows that the entropy, in the per-image form,
+    rises by no more than ``gap / gamma``.
 
     Returns
     -------
     A : (L, r)
         The new codes; the argument is not modified.
     report : dict
-        Per image: ``objective_before``, ``objective_after``, ``entropy_before``, ``entropy_after``, ``n_iter``.
+        Per image: ``objective_before``, ``objective_after``, ``entropy_before``, ``entropy_after``, ``n_iter``. In the
+        batch form the objectives hold each image's share, ``gamma_i (H(p_i) - H(mean p))`` for the entropy.
     """
-    r, p = Dx.shape
-    weight = np.broadcast_to(np.asarray(gamma, dtype=X.dtype), len(X))
-    G = Dx @ Dx.T
-    XD = X @ Dx.T
-    A = A.copy()
-    longest = 1.0 / max(2.0 / p * float(np.linalg.eigvalsh(G)[-1]), 1e-30)
-    limit = tol * scale(X)
-    constant = scale(X)
+    problem = _problem(X, Dx, Dz, Z_unseen, lam, gamma, rho, kernel, stretch)
+    descend = OPTIMISERS[optimiser]
+    if batch:
+        new, n_iter = descend_together(descend, problem, A, tol, max_iter)
+    else:
+        new, n_iter = descend(problem, A, tol, max_iter)
+    report = {"n_iter": n_iter}
+    for name, codes in (("before", A), ("after", new)):
+        report[f"objective_{name}"] = problem.batch_objective(codes) if batch else problem.objective(codes)
+        report[f"entropy_{name}"] = problem.entropy(codes)
+    return new, report
 
-    def smooth(a: Array, rows: Array) -> tuple[Array, Array]:
-        """g(a) of Eq. (7) and its gradient."""
-        aG = a @ G
-        H, dH = entropy_gradient(a @ Dz, Z_unseen, rho)
-        value = np.einsum("ij,ij->i", aG - 2 * XD[rows], a) / p + constant[rows] + weight[rows] * H
-        return value, 2.0 / p * (aG - XD[rows]) + weight[rows, None] * dH @ Dz.T
 
-    def l1(a: Array) -> Array:
-        return lam / r * np.abs(a).sum(axis=1)
-
-    before = aware_objective(X, Dx, Dz, Z_unseen, A, lam, gamma, rho)
-    report = {
-        "objective_before": before,
-        "entropy_before": entropy(A @ Dz, Z_unseen, rho),
-        "n_iter": np.zeros(len(X), dtype=np.int64),
-    }
-    # Without an entropy the start, Eq. (5)'s code, is the answer.
-    todo = np.flatnonzero(weight > 0)
-    a, step = A[todo], np.full(len(todo), longest)
-    g, dg = smooth(a, todo) if len(todo) else (np.empty(0), a)
-    for _ in range(max_iter):
-        if not todo.size:
-            break
-        new, g_new, dg_new = a.copy(), g.copy(), dg.copy()
-        trying = np.arange(len(todo))
-        for _ in range(_MAX_HALVINGS):
-            t = step[trying, None]
-            z = soft_threshold(a[trying] - t * dg[trying], t * lam / r)
-            gz, dgz = smooth(z, todo[trying])
-            move = z - a[trying]
-            model = (
-                g[trying]
-                + np.einsum("ij,ij->i", dg[trying], move)
-                + np.einsum("ij,ij->i", move, move) / (2 * step[trying])
-            )
-            ok = (gz <= model) & (gz + l1(z) <= g[trying] + l1(a[trying]))
-            good = trying[ok]
-            new[good], g_new[good], dg_new[good] = z[ok], gz[ok], dgz[ok]
-            trying = trying[~ok]
-            if not trying.size:
-                break
-            step[trying] /= 2
-        gain = g + l1(a) - g_new - l1(new)
-        A[todo] = new
-        report["n_iter"][todo] += 1
-        alive = gain > limit[todo]
-        todo, step = todo[alive], np.minimum(2 * step[alive], longest)
-        a, g, dg = new[alive], g_new[alive], dg_new[alive]
-    report["objective_after"] = aware_objective(X, Dx, Dz, Z_unseen, A, lam, gamma, rho)
-    report["entropy_after"] = entropy(A @ Dz, Z_unseen, rho)
-    return A, report
+def _problem(
+    X: Array, Dx: Array, Dz: Array, Z_unseen: Array, lam: float, gamma: float | Array, rho: float, kernel: Kernel,
+    stretch: float | Array,
+) -> AwareProblem:  # fmt: skip
+    each = [np.broadcast_to(np.asarray(v, dtype=np.float64), len(X)) for v in (gamma, stretch)]
+    return AwareProblem(X, Dx, Dz, Z_unseen, lam, each[0], rho, kernel, each[1])

@@ -4,43 +4,70 @@ For predicted attributes :math:`\hat z` and classes :math:`z'_m`, with :math:`d_
 
 .. math:: p_m \propto (1 + d_m / \rho)^{-(\rho + 1) / 2}, \qquad H = -\sum_m p_m \log p_m .
 
+With ``kernel="gaussian"``, :math:`p_m \propto e^{-d_m / 2 \rho}` instead: rho is the squared width of either kernel.
 Everything goes through logarithms, so neither far classes nor one-sided assignments overflow.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import numpy as np
 
 from zsl.checks import Array
 from zsl.inference.labels import squared_distances
 
+Kernel = Literal["student", "gaussian"]
 
-def log_assignment(Z_hat: Array, Z_unseen: Array, rho: float) -> Array:
+
+def log_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
     """(L, M) logarithm of the soft assignment of each row of Z_hat (L, q) to the classes Z_unseen (M, q); rho > 0."""
-    return _log_softmax(-(rho + 1) / 2 * np.log1p(squared_distances(Z_hat, Z_unseen) / rho))
+    return _log_softmax(_logits(squared_distances(Z_hat, Z_unseen), rho, kernel))
 
 
-def soft_assignment(Z_hat: Array, Z_unseen: Array, rho: float) -> Array:
+def soft_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
     """(L, M) Eq. (6): probabilities, rows sum to 1."""
-    return np.exp(log_assignment(Z_hat, Z_unseen, rho))
+    return np.exp(log_assignment(Z_hat, Z_unseen, rho, kernel))
 
 
-def entropy(Z_hat: Array, Z_unseen: Array, rho: float) -> Array:
+def entropy(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
     """(L,) entropy of the soft assignment, 0..log M."""
-    return _entropy(log_assignment(Z_hat, Z_unseen, rho))
+    return _entropy(log_assignment(Z_hat, Z_unseen, rho, kernel))
 
 
-def entropy_gradient(Z_hat: Array, Z_unseen: Array, rho: float) -> tuple[Array, Array]:
+def entropy_gradient(
+    Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student", log_mean: Array | None = None
+) -> tuple[Array, Array]:
     r"""Entropy (L,) and its gradient (L, q) in the predicted attributes.
 
     With logits :math:`l_m`, :math:`\partial H / \partial l_m = -p_m (\log p_m + H)` and
-    :math:`\partial l_m / \partial \hat z = -(\rho + 1)(\hat z - z'_m) / (\rho + d_m)`.
+    :math:`\partial l_m / \partial \hat z = -k_m (\hat z - z'_m)`, where :math:`k_m = (\rho + 1) / (\rho + d_m)` for the
+    Student and :math:`1 / \rho` for the Gaussian kernel.
+
+    ``log_mean`` (M,), the logarithm of an assignment :math:`\bar p`, turns the entropy into
+    :math:`-\mathrm{KL}(p, \bar p)`: with the mean of all images' assignments the sum of these is
+    :math:`\sum_i H(p_i) - L H(\bar p)`, and their gradients are the gradient of that sum.
     """
     d = squared_distances(Z_hat, Z_unseen)
-    log_p = _log_softmax(-(rho + 1) / 2 * np.log1p(d / rho))
-    H = _entropy(log_p)
-    w = np.exp(log_p) * (log_p + H[:, None]) * (rho + 1) / (rho + d)
-    return H, w.sum(axis=1, keepdims=True) * Z_hat - w @ Z_unseen
+    log_p = _log_softmax(_logits(d, rho, kernel))
+    p = np.exp(log_p)
+    if log_mean is None:
+        excess, value = log_p, _entropy(log_p)
+    else:
+        excess = log_p - log_mean
+        value = -np.einsum("ij,ij->i", p, excess)
+    w = p * (excess + value[:, None]) * ((rho + 1) / (rho + d) if kernel == "student" else 1 / rho)
+    return value, w.sum(axis=1, keepdims=True) * Z_hat - w @ Z_unseen
+
+
+def log_mean_assignment(log_p: Array, weight: Array) -> Array:
+    """(M,) logarithm of the mean of the assignments exp(log_p) (L, M), weighted by ``weight`` (L,), finite."""
+    mean = weight @ np.exp(log_p) / weight.sum()
+    return np.log(np.maximum(mean, np.finfo(np.float64).tiny))
+
+
+def _logits(d: Array, rho: float, kernel: Kernel) -> Array:
+    return -(rho + 1) / 2 * np.log1p(d / rho) if kernel == "student" else -d / (2 * rho)
 
 
 def _log_softmax(logits: Array) -> Array:

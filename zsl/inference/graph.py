@@ -2,40 +2,133 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Literal, NamedTuple
+
 import numpy as np
 import scipy.sparse as sp
 
 from zsl.checks import Array
 
+log = logging.getLogger(__name__)
 
-def gaussian_graph(V: Array, n_neighbors: int, sigma: float | None) -> sp.csr_array:
-    """Symmetric weights ``exp(-|v_i - v_j|^2 / 2 sigma^2)`` between nodes of which one is among the other's neighbours.
+# Up to here neighbours are found by comparing every pair: seconds on one core.
+EXACT_UP_TO = 20_000
+# Zelnik-Manor & Perona (2004): a node's own scale is its distance to its seventh neighbour.
+_LOCAL = 7
+# Nodes on which the approximate search is compared with the exact one, and the seed of both.
+_SAMPLE = 500
+_SEED = 0
+
+
+class Neighbours(NamedTuple):
+    """The nearest other nodes of every node, and how far they can be trusted."""
+
+    distance: Array
+    """(n, k) ascending; inf where the approximate search found fewer."""
+    nodes: Array
+    """(n, k) which they are; where the distance is inf, any."""
+    recall: float
+    """Share of the neighbours of a random sample of nodes that are true ones, 0..1; 1 for the exact search."""
+    exact: bool
+
+
+def neighbours(V: Array, n_neighbors: int, *, exact_up_to: int = EXACT_UP_TO) -> Neighbours:
+    """The ``n_neighbors`` nearest other rows of each row of V (n, d), or all there are if these are fewer.
+
+    Above ``exact_up_to`` rows by nearest-neighbour descent (pynndescent), always from the same seed, with the recall
+    measured on a random sample of rows against the exact search.
+    """
+    n = len(V)
+    k = min(n_neighbors, n - 1)
+    if k < 1:
+        return Neighbours(np.empty((n, 0)), np.empty((n, 0), dtype=np.int64), 1.0, True)
+    if n <= exact_up_to:
+        from sklearn.neighbors import NearestNeighbors
+
+        # Without a query, a point is not its own neighbour, duplicates included.
+        distance, index = NearestNeighbors(n_neighbors=k).fit(V).kneighbors()
+        return Neighbours(distance, index, 1.0, True)
+    return _approximate(V, k)
+
+
+def _approximate(V: Array, k: int) -> Neighbours:
+    from pynndescent import NNDescent
+
+    n = len(V)
+    # Each node comes first among its own neighbours, so one more is asked for; among duplicates it may come anywhere.
+    index, found = NNDescent(V.astype(np.float32), n_neighbors=k + 1, random_state=_SEED).neighbor_graph
+    distance = np.where(index >= 0, found, np.inf).astype(np.float64)
+    index = np.where(index >= 0, index, 0).astype(np.int64)
+    distance[index == np.arange(n)[:, None]] = np.inf
+    order = np.argsort(distance, axis=1, kind="stable")[:, :k]
+    index = np.take_along_axis(index, order, axis=1)
+    missing = np.isinf(np.take_along_axis(distance, order, axis=1))
+    # Distances again, in double precision: the search's own are rounded.
+    distance = np.empty((n, k))
+    for start in range(0, n, 1024):
+        rows = slice(start, start + 1024)
+        distance[rows] = np.linalg.norm(V[index[rows]] - V[rows, None], axis=2)
+    distance[missing] = np.inf
+    recall = _recall(V, distance)
+    log.info("%d approximate neighbours of each of %d nodes, recall %.4f on a sample", k, n, recall)
+    return Neighbours(distance, index, recall, False)
+
+
+def _recall(V: Array, distance: Array) -> float:
+    """Share of ``distance`` (n, k) that is within the true k-th distance, on a sample: ties count as found."""
+    from sklearn.neighbors import NearestNeighbors
+
+    k = distance.shape[1]
+    sample = np.random.default_rng(_SEED).choice(len(V), min(_SAMPLE, len(V)), replace=False)
+    exact = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(V)
+    farthest = exact.kneighbors(V[sample])[0][:, -1]  # the node itself is one of the k + 1
+    return float((distance[sample] <= farthest[:, None] * (1 + 1e-6) + 1e-9).mean())
+
+
+def gaussian_graph(
+    V: Array,
+    n_neighbors: int,
+    sigma: float | Literal["self_tuning"] | None,
+    *,
+    exact_up_to: int = EXACT_UP_TO,
+) -> sp.csr_array:
+    """The graph of :func:`gaussian_weights` between the rows of V (n, d) and their :func:`neighbours`."""
+    return gaussian_weights(neighbours(V, n_neighbors, exact_up_to=exact_up_to), sigma)
+
+
+def gaussian_weights(found: Neighbours, sigma: float | Literal["self_tuning"] | None) -> sp.csr_array:
+    """Symmetric weights between nodes of which one is among the other's neighbours.
 
     Parameters
     ----------
-    V : (n, d)
-        Nodes, one per row.
-    n_neighbors : int
-        Nearest other nodes of each node (all of them if there are fewer); a node is never its own neighbour.
-    sigma : float > 0, optional
-        Kernel width; ``None``: the median distance to those neighbours (1 where that is zero).
+    found : Neighbours
+        The n nodes' neighbours. A node is never its own.
+    sigma : float > 0, "self_tuning" or None
+        Weights are ``exp(-|v_i - v_j|^2 / 2 sigma^2)``. ``None``: sigma is the median distance to those neighbours (1
+        where that is zero). ``self_tuning``: ``exp(-|v_i - v_j|^2 / (sigma_i sigma_j))`` with each node's distance to
+        its seventh neighbour (Zelnik-Manor & Perona 2004), so that sparse and dense regions are joined alike.
 
     Returns
     -------
     (n, n) csr, zero diagonal. Edges whose weight underflows are absent.
     """
-    from sklearn.neighbors import NearestNeighbors
-
-    n = len(V)
-    k = min(n_neighbors, n - 1)
-    if k < 1:
+    distance, index = found.distance, found.nodes
+    n, k = distance.shape
+    if not k:
         return sp.csr_array((n, n))
-    # Without a query, a point is not its own neighbour, duplicates included.
-    distance, index = NearestNeighbors(n_neighbors=k).fit(V).kneighbors()
-    if sigma is None:
-        sigma = float(np.median(distance)) or 1.0
-    weight = np.exp(-((distance / sigma) ** 2) / 2)
-    W = sp.csr_array((weight.ravel(), index.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))
+    if sigma == "self_tuning":
+        own = distance[:, min(_LOCAL, k) - 1]
+        usable = (own > 0) & np.isfinite(own)
+        # A node among its own duplicates has no scale; it takes a typical one.
+        own = np.where(usable, own, float(np.median(own[usable])) if usable.any() else 1.0)
+        weight = np.exp(-(distance**2) / (own[:, None] * own[index]))
+    else:
+        if sigma is None:
+            sigma = float(np.median(distance[np.isfinite(distance)])) or 1.0
+        weight = np.exp(-((distance / sigma) ** 2) / 2)
+    here, there = np.nonzero(np.isfinite(distance))
+    W = sp.csr_array((weight[here, there], (here, index[here, there])), shape=(n, n))
     W = W.maximum(W.T).tocsr()
     W.eliminate_zeros()
     return W

@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from zsl.checks import Array, Count, Positive, as_matrix, check_arguments
-from zsl.inference.graph import gaussian_graph, normalised
+from zsl.errors import UserError
+from zsl.inference.graph import EXACT_UP_TO, gaussian_weights, neighbours, normalised
 from zsl.inference.labels import nearest, unit_rows
 from zsl.inference.rules import uses
 
 log = logging.getLogger(__name__)
 
 
-@uses("attributes of unseen classes", "unlabelled test images")
+@dataclass(frozen=True)
+class SpreadReport:
+    """Scores of spread labels, and what vouches for them."""
+
+    scores: Array
+    """(L, M)"""
+    residual: Array
+    """(M,) what is left of each column's linear system, relative to its right-hand side: the certificate."""
+    n_iter: int
+    """Iterations of conjugate gradients."""
+    stranded: Array
+    """(L,) images that no label reaches: they have the scores of the nearest class."""
+    n_components: int
+    """Parts of the graph of classes and images that no edge joins."""
+    recall: float
+    """Share of true neighbours among those used, on a sample of nodes; 1 where the search was exact."""
+    exact: bool
+    """Whether the search for neighbours compared every pair."""
+
+
+@uses("attributes of unseen classes", "unlabelled test images", when={"class_mass": "class prior"})
 def spread(
     Z_hat: Array,
     Z_unseen: Array,
     *,
     mu: Positive = 0.1,
-    sigma: Positive | None = None,
+    sigma: Positive | Literal["self_tuning"] | None = None,
     n_neighbors: Count = 15,
     unit: bool = True,
+    class_mass: Literal["uniform"] | list[float] | None = None,
+    exact_neighbors_up_to: Count = EXACT_UP_TO,
 ) -> Array:
     r"""Label spreading (Zhou et al. 2003) from the classes to all test images at once.
 
@@ -42,40 +67,112 @@ def spread(
         Attributes of the classes, the labelled nodes.
     mu : float > 0
         Pull towards the initial labels. Every mu > 0 gives the same solution up to how far labels travel.
-    sigma : float > 0, optional
-        Kernel width; ``None``: the median distance to the neighbours.
+    sigma : float > 0, "self_tuning" or None
+        Kernel width; ``None``: the median distance to the neighbours; ``self_tuning``: a width for each node
+        (:func:`zsl.inference.graph.gaussian_weights`).
     n_neighbors : int
         Neighbours of each node in the graph.
     unit : bool
-        Scale predictions and prototypes to unit length first. Predicted attributes are shrunken, about a quarter as
-        long as prototypes on real images; without a common scale the prototypes are far from every image.
+        Scale predictions and prototypes to unit length first: the choice that brings both to one scale. Predicted
+        attributes are shrunken, about a quarter as long as prototypes on real images, and by a different factor for
+        each image; left so, the prototypes are far from every image, and neighbours of each other.
+    class_mass : "uniform", list of M shares, or None
+        Class-mass normalisation (Zhu, Ghahramani & Lafferty 2003): columns are scaled so that the images' labels,
+        each image counting once, add up to these shares of the classes. A class prior: it is declared in the record.
+    exact_neighbors_up_to : int
+        Nodes up to which neighbours are exact; above, they are approximate, with a measured recall
+        (:func:`zsl.inference.graph.neighbours`).
 
     Returns
     -------
-    (L, M) scores. An image in a part of the graph that holds no class has no label to receive; it gets the scores of
-    :func:`zsl.inference.labels.nearest`, and the number of such images is logged.
+    (L, M) scores. An image that no label reaches, because its part of the graph holds no class or is joined to one too
+    weakly to tell from rounding, gets the scores of :func:`zsl.inference.labels.nearest`. The number of such images is
+    logged; :func:`spread_report` has them one by one, with the residuals and the recall.
+
+    Raises
+    ------
+    UserError
+        On shapes that do not fit, and on shares that are not one for each class, not negative, with a positive sum.
     """
+    return spread_report(**locals()).scores
+
+
+def spread_report(
+    Z_hat: Array,
+    Z_unseen: Array,
+    *,
+    mu: Positive = 0.1,
+    sigma: Positive | Literal["self_tuning"] | None = None,
+    n_neighbors: Count = 15,
+    unit: bool = True,
+    class_mass: Literal["uniform"] | list[float] | None = None,
+    exact_neighbors_up_to: Count = EXACT_UP_TO,
+) -> SpreadReport:
+    """:func:`spread`, with all that is known about its result."""
     check_arguments(spread, locals())
     Z_unseen = as_matrix(Z_unseen, "Z_unseen").astype(np.float64, copy=False)
     Z_hat = as_matrix(Z_hat, "Z_hat", n_columns=Z_unseen.shape[1]).astype(np.float64, copy=False)
     if unit:
         Z_hat, Z_unseen = unit_rows(Z_hat), unit_rows(Z_unseen)
-    M = len(Z_unseen)
-    W = gaussian_graph(np.vstack([Z_unseen, Z_hat]), n_neighbors, sigma)
-    F = spread_labels(normalised(W), np.eye(len(Z_hat) + M, M), mu)[M:]
-    component = connected_components(W, directed=False)[1]
-    stranded = ~np.isin(component[M:], component[:M])
+    L, M = len(Z_hat), len(Z_unseen)
+    prior = None if class_mass is None else class_shares(class_mass, M)
+    found = neighbours(np.vstack([Z_unseen, Z_hat]), n_neighbors, exact_up_to=exact_neighbors_up_to)
+    W = gaussian_weights(found, sigma)
+    solution = solve_spreading(normalised(W), np.eye(L + M, M), mu)
+    F = solution.F[M:]
+    n_components, component = connected_components(W, directed=False)
+    # Also too far: no score exceeds the error that the residual leaves possible.
+    possible = float((solution.residual * mu / (1 + mu)).max()) * (1 + mu) / mu
+    stranded = ~np.isin(component[M:], component[:M]) | (F.max(axis=1) <= possible)
+    if prior is not None:
+        F = with_class_mass(F, prior, ~stranded)
     if stranded.any():
-        log.info(
-            "%d of %d test images are connected to no class and take the nearest one",
-            stranded.sum(),
-            len(Z_hat),
-        )
+        log.info("%d of %d test images are connected to no class and take the nearest one", stranded.sum(), L)
         F[stranded] = nearest(Z_hat[stranded], Z_unseen)
-    return F
+    log.info("labels spread in %d iterations, residual at most %.1e", solution.n_iter, solution.residual.max(initial=0))
+    return SpreadReport(F, solution.residual, solution.n_iter, stranded, int(n_components), found.recall, found.exact)
+
+
+def class_shares(class_mass: str | list[float], M: int) -> Array:
+    """(M,) shares of the classes that ``class_mass`` of :func:`spread` stands for; they sum to 1."""
+    if class_mass == "uniform":
+        return np.full(M, 1 / M)
+    shares = np.asarray(class_mass, dtype=np.float64)
+    if shares.shape != (M,) or not np.isfinite(shares).all() or (shares < 0).any() or not shares.sum() > 0:
+        raise UserError(
+            f"inference.class_mass={class_mass} does not fit {M} classes; give one share for each, none negative and "
+            "not all zero, or uniform."
+        )
+    return shares / shares.sum()
+
+
+def with_class_mass(F: Array, prior: Array, counted: Array) -> Array:
+    """F (L, M), at least 0, its columns scaled so that the ``counted`` (L,) images' labels add up to ``prior`` (M,).
+
+    Each image has one unit of label, whatever the length of its row: else images near a class would count for more.
+    A column without mass stays as it is.
+    """
+    rows = np.maximum(F[counted], 0)
+    mass = (rows / rows.sum(axis=1, keepdims=True)).sum(axis=0)
+    return F * np.divide(prior * counted.sum(), mass, out=np.ones_like(prior), where=mass > 0)
+
+
+class Spread(NamedTuple):
+    """A solution of Eq. (10) and its certificate."""
+
+    F: Array
+    """(n, M)"""
+    residual: Array
+    """(M,) ``|(1 + mu) F - S F - mu Y| / |mu Y|`` by column: F is off by at most ``|Y|`` times that, in norm."""
+    n_iter: int
 
 
 def spread_labels(S: sp.csr_array, Y: Array, mu: float, *, tol: float = 1e-10, max_iter: int = 10_000) -> Array:
+    """(n, M) the solution of :func:`solve_spreading`, without its certificate."""
+    return solve_spreading(S, Y, mu, tol=tol, max_iter=max_iter).F
+
+
+def solve_spreading(S: sp.csr_array, Y: Array, mu: float, *, tol: float = 1e-10, max_iter: int = 10_000) -> Spread:
     """``mu / (1 + mu) (I - S / (1 + mu))^-1 Y`` (Eq. 10): S (n, n) symmetric with spectrum in [-1, 1], Y (n, M).
 
     Conjugate gradients on all columns at once; each stops at a residual of ``tol`` times its right-hand side. The
@@ -86,15 +183,25 @@ def spread_labels(S: sp.csr_array, Y: Array, mu: float, *, tol: float = 1e-10, m
     R = (1 - alpha) * Y
     P = R.copy()
     rr = np.einsum("ij,ij->j", R, R)
+    size = np.sqrt(rr)
     goal = tol**2 * rr
-    for _ in range(max_iter):
-        if (rr <= goal).all():
-            break
+    n_iter = 0
+    while n_iter < max_iter and (rr > goal).any():
         Q = P - alpha * (S @ P)
         curvature = np.einsum("ij,ij->j", P, Q)
         length = np.divide(rr, curvature, out=np.zeros_like(rr), where=curvature > 0)
         F += length * P
         R -= length * Q
         previous, rr = rr, np.einsum("ij,ij->j", R, R)
-        P = R + np.divide(rr, previous, out=np.zeros_like(rr), where=previous > 0) * P
-    return F
+        P *= np.divide(rr, previous, out=np.zeros_like(rr), where=previous > 0)
+        P += R
+        n_iter += 1
+    # The recurrence drifts from the residual that it stands for; the certificate is computed afresh.
+    left = np.linalg.norm((1 - alpha) * Y - F + alpha * (S @ F), axis=0)
+    return Spread(F, np.divide(left, size, out=np.zeros_like(left), where=size > 0), n_iter)
+
+
+def spread_labels_dense(S: sp.csr_array, Y: Array, mu: float) -> Array:
+    """The same by a dense factorisation, O(n^3): exact for small problems, and the oracle in tests."""
+    n = S.shape[0]
+    return mu / (1 + mu) * np.linalg.solve(np.eye(n) - S.toarray() / (1 + mu), Y)

@@ -54,9 +54,6 @@ class ESZSL(AttributePredictor):
         )
         self.V_ = (left / (of_S.values + self.lam) @ of_S.vectors.T).astype(X.dtype)
 
-    def _attributes(self, X: Array) -> Array:
-        return X @ self.V_
-
     def _scores(self, X: Array, S: Array) -> Array:
         return X @ (self.V_ @ S.T)
 

@@ -1,0 +1,341 @@
+r"""Descending the problem of attribute-aware codes, Eq. (7) (``eq:attrAware``), from the attribute-agnostic ones.
+
+.. math:: \min_a \tfrac1p \|x - a D_x\|^2 + \gamma H(s\, a D_z) + \tfrac\lambda r |a|_1
+
+for every image on its own; ``s`` is 1 in the paper. The entropy makes it non-convex, so what is promised is descent: no
+row ends above its start, whatever the optimiser. All take ``(problem, A, tol, max_iter)`` and return codes and, by row,
+iterations; a row stops once an iteration lowers its objective by at most ``tol * |x|^2 / p``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from zsl.checks import Array
+from zsl.inference.entropy import Kernel, entropy, entropy_gradient, log_assignment, log_mean_assignment
+from zsl.sparse import sparse_encode
+from zsl.sparse.lasso import objective as lasso_objective
+from zsl.sparse.lasso import scale, soft_threshold
+
+# Halvings of the step after which a row counts as unable to descend: rounding, not geometry, is the limit then.
+_MAX_HALVINGS = 40
+# Times that the curvature is raised fourfold in one round of majorise-minimise; a row that still rises keeps its code.
+_MAX_RAISES = 12
+# In units of the kernel at distance 0 or 1: small, since entropy is concave where images are undecided.
+_FIRST_CURVATURE = 0.25
+# A LASSO within a round is solved to this share of its data term, or to the caller's tol where that is smaller: the
+# certificate that counts is the objective of Eq. (7), which is looked at after every round.
+_INNER_TOL = 1e-6
+# ADMM: gradient steps on the attributes between two LASSOs, and the penalty in units of the entropy's curvature.
+_Z_STEPS = 10
+_PENALTY = 8.0
+# Batch form: iterations with the mean assignment held fixed, then halvings on the way back towards the last codes.
+_FROZEN = 5
+_BATCH_HALVINGS = 20
+
+
+@dataclass(frozen=True)
+class AwareProblem:
+    """Eq. (7) for L images: features X (L, p), dictionaries Dx (r, p), Dz (r, q), classes Z_unseen (M, q)."""
+
+    X: Array
+    Dx: Array
+    Dz: Array
+    Z_unseen: Array
+    lam: float
+    weight: Array
+    """(L,) gamma of each image."""
+    rho: float
+    kernel: Kernel
+    stretch: Array
+    """(L,) factor s of each image's prediction inside the entropy."""
+    log_mean: Array | None = None
+    """(M,) logarithm of a fixed mean assignment: H becomes H minus the cross-entropy with it (batch form)."""
+
+    def rows(self, which: Array) -> AwareProblem:
+        """The problem of some of the images."""
+        return replace(self, X=self.X[which], weight=self.weight[which], stretch=self.stretch[which])
+
+    def lasso(self, A: Array) -> Array:
+        """(L,) the objective without the entropy."""
+        return lasso_objective(self.X, self.Dx, A, self.lam)
+
+    def objective(self, A: Array) -> Array:
+        """(L,) the objective at codes A (L, r)."""
+        return self.lasso(A) + self.term(A @ self.Dz)[0]
+
+    def batch_objective(self, A: Array) -> Array:
+        """(L,) each image's share of the batch objective: its LASSO and ``gamma_i (H(p_i) - H(mean p))``."""
+        if not (self.weight > 0).any():
+            return self.lasso(A)
+        log_mean = log_mean_assignment(self.log_assignment(A), self.weight)
+        return self.lasso(A) + self.weight * (self.entropy(A) + float(np.exp(log_mean) @ log_mean))
+
+    def entropy(self, A: Array) -> Array:
+        """(L,) the entropy at codes A (L, r)."""
+        return entropy(self.stretch[:, None] * (A @ self.Dz), self.Z_unseen, self.rho, self.kernel)
+
+    def log_assignment(self, A: Array) -> Array:
+        """(L, M) logarithm of the soft assignment at codes A (L, r)."""
+        return log_assignment(self.stretch[:, None] * (A @ self.Dz), self.Z_unseen, self.rho, self.kernel)
+
+    def term(self, V: Array) -> tuple[Array, Array]:
+        """The weighted entropy (L,) at predictions V = a Dz (L, q), and its gradient (L, q) in V."""
+        value, gradient = entropy_gradient(
+            self.stretch[:, None] * V, self.Z_unseen, self.rho, self.kernel, self.log_mean
+        )
+        return self.weight * value, (self.weight * self.stretch)[:, None] * gradient
+
+    def curvature(self) -> Array:
+        """(L,) the size of the weighted entropy's second derivative in V, to begin with: backtracking does the rest."""
+        return _FIRST_CURVATURE * self.weight * self.stretch**2 * (1.0 if self.kernel == "student" else 1 / self.rho)
+
+
+Optimiser = Callable[[AwareProblem, Array, float, int], tuple[Array, Array]]
+
+
+def proximal(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Array, Array]:
+    """Proximal gradient steps, backtracking row by row.
+
+    A step is taken only if it satisfies the sufficient-decrease condition of the method and does not raise the row's
+    objective, so the descent is monotone whatever the shape of the entropy.
+    """
+    r, p = problem.Dx.shape
+    G = problem.Dx @ problem.Dx.T
+    longest = 1.0 / max(2.0 / p * float(np.linalg.eigvalsh(G)[-1]), 1e-30)
+    limit, n_iter = tol * scale(problem.X), np.zeros(len(A), dtype=np.int64)
+    A, t = A.copy(), problem.lam / r
+
+    def smooth(now: AwareProblem, XD: Array, xx: Array, a: Array) -> tuple[Array, Array]:
+        """The objective without its l1 norm, and its gradient in a."""
+        aG = a @ G
+        H, dH = now.term(a @ now.Dz)
+        value = np.einsum("ij,ij->i", aG - 2 * XD, a) / p + xx + H
+        return value, 2.0 / p * (aG - XD) + dH @ now.Dz.T
+
+    todo = np.flatnonzero(problem.weight > 0)
+    now, XD, xx = problem.rows(todo), problem.X[todo] @ problem.Dx.T, scale(problem.X)[todo]
+    a, step = A[todo], np.full(len(todo), longest)
+    g, dg = smooth(now, XD, xx, a) if len(todo) else (np.empty(0), a)
+    for _ in range(max_iter):
+        if not todo.size:
+            break
+        new, g_new, dg_new = a.copy(), g.copy(), dg.copy()
+        trying = np.arange(len(todo))
+        for _ in range(_MAX_HALVINGS):
+            length = step[trying, None]
+            z = soft_threshold(a[trying] - length * dg[trying], length * t)
+            gz, dgz = smooth(now.rows(trying), XD[trying], xx[trying], z)
+            move = z - a[trying]
+            bound = g[trying] + _dot(dg[trying], move) + _dot(move, move) / (2 * step[trying])
+            ok = (gz <= bound) & (gz + t * _l1(z) <= g[trying] + t * _l1(a[trying]))
+            good = trying[ok]
+            new[good], g_new[good], dg_new[good] = z[ok], gz[ok], dgz[ok]
+            trying = trying[~ok]
+            if not trying.size:
+                break
+            step[trying] /= 2
+        gain = g + t * _l1(a) - g_new - t * _l1(new)
+        A[todo] = new
+        n_iter[todo] += 1
+        alive = gain > limit[todo]
+        todo, step = todo[alive], np.minimum(2 * step[alive], longest)
+        now, XD, xx = now.rows(alive), XD[alive], xx[alive]
+        a, g, dg = new[alive], g_new[alive], dg_new[alive]
+    return A, n_iter
+
+
+def mm(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Array, Array]:
+    r"""Majorise-minimise: a LASSO with a changed Gram matrix in each round, warm-started.
+
+    With g the gradient of the weighted entropy in ``v = a Dz`` at ``v0`` and a curvature c large enough, it is at most
+    ``const + g (v - v0) + c/2 |v - v0|^2``, so the objective is at most that of the LASSO with the stacked dictionary
+    ``[Dx, sqrt(c p / 2) Dz]`` and the targets ``[x, sqrt(c p / 2) (v0 - g / c)]``. Each row has its own c, found by
+    backtracking; rows are solved together with the largest c of a group, within a factor of four.
+    """
+    limit, n_iter = tol * scale(problem.X), np.zeros(len(A), dtype=np.int64)
+    A = A.copy()
+    todo = np.flatnonzero(problem.weight > 0)
+    now = problem.rows(todo)
+    curvature = now.curvature()
+    lasso = now.lasso(A[todo])
+    V = A[todo] @ problem.Dz
+    H, g = now.term(V)
+    for _ in range(max_iter):
+        if not todo.size:
+            break
+        a, new = A[todo], A[todo]
+        lasso_new, V_new, H_new = lasso.copy(), V.copy(), H.copy()
+        trying = np.arange(len(todo))
+        for _ in range(_MAX_RAISES):
+            c = _rounded_up(curvature[trying], problem.Dz)
+            part = now.rows(trying)
+            z = stacked_lasso(part, V[trying] - g[trying] / c[:, None], c, a[trying], min(tol, _INNER_TOL))
+            v, value = z @ problem.Dz, part.lasso(z)
+            h = part.term(v)[0]
+            move = v - V[trying]
+            ok = h <= H[trying] + _dot(g[trying], move) + c / 2 * _dot(move, move) + 1e-12 * np.abs(H[trying])
+            ok &= value + h <= lasso[trying] + H[trying]
+            good = trying[ok]
+            new[good], lasso_new[good], V_new[good], H_new[good] = z[ok], value[ok], v[ok], h[ok]
+            trying = trying[~ok]
+            if not trying.size:
+                break
+            curvature[trying] *= 4
+        gain = lasso + H - lasso_new - H_new
+        A[todo] = new
+        n_iter[todo] += 1
+        alive = gain > limit[todo]
+        todo, curvature, now = todo[alive], curvature[alive] / 2, now.rows(alive)
+        lasso, V = lasso_new[alive], V_new[alive]
+        H, g = now.term(V)
+    return A, n_iter
+
+
+def admm(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Array, Array]:
+    """Alternating directions with the split ``v = a Dz``: a LASSO in a, a few gradient steps in v, the multiplier.
+
+    The entropy is not convex, so the iteration is no descent: each row keeps the best code that it passed.
+    """
+    limit, n_iter = tol * scale(problem.X), np.zeros(len(A), dtype=np.int64)
+    best, value = A.copy(), problem.objective(A)
+    todo = np.flatnonzero(problem.weight > 0)
+    now = problem.rows(todo)
+    a, penalty = A[todo], _rounded_up(_PENALTY * now.curvature(), problem.Dz)
+    V = a @ problem.Dz
+    dual = now.term(V)[1] / penalty[:, None]  # stationary in v for v = a Dz: gradient = penalty * dual
+    waited = np.zeros(len(todo), dtype=np.int64)
+    for _ in range(max_iter):
+        if not todo.size:
+            break
+        V = _pull(now, V, a @ problem.Dz + dual, penalty)
+        a = stacked_lasso(now, V - dual, penalty, a, min(tol, _INNER_TOL))
+        dual = dual + a @ problem.Dz - V
+        reached = now.objective(a)
+        gain = value[todo] - reached
+        better = todo[gain > 0]
+        best[better], value[better] = a[gain > 0], reached[gain > 0]
+        n_iter[todo] += 1
+        # A single iteration may rise on the way down; three in a row without gain are the end.
+        waited = np.where(gain > limit[todo], 0, waited + 1)
+        alive = waited < 3
+        todo, now, a, V, dual = todo[alive], now.rows(alive), a[alive], V[alive], dual[alive]
+        penalty, waited = penalty[alive], waited[alive]
+    return best, n_iter
+
+
+def subgradient(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Array, Array]:
+    """Plain subgradient descent with steps falling as one over the root of the iteration, as the paper used.
+
+    Neither monotone nor sparse: each row keeps the best code that it passed, and all ``max_iter`` steps are made.
+    """
+    r, p = problem.Dx.shape
+    best, value = A.copy(), problem.objective(A)
+    todo = np.flatnonzero(problem.weight > 0)
+    now, a = problem.rows(todo), A[todo]
+    first = 1.0 / max(2.0 / p * float(np.linalg.norm(problem.Dx, 2)) ** 2, 1e-30)
+    for i in range(max_iter if todo.size else 0):
+        gradient = 2.0 / p * (a @ problem.Dx - now.X) @ problem.Dx.T + now.term(a @ problem.Dz)[1] @ problem.Dz.T
+        a = a - first / np.sqrt(i + 1) * (gradient + problem.lam / r * np.sign(a))
+        reached = now.objective(a)
+        better = reached < value[todo]
+        best[todo[better]], value[todo[better]] = a[better], reached[better]
+    n_iter = np.zeros(len(A), dtype=np.int64)
+    n_iter[todo] = max_iter
+    return best, n_iter
+
+
+OPTIMISERS: dict[str, Optimiser] = {"proximal": proximal, "mm": mm, "admm": admm, "subgradient": subgradient}
+
+
+def descend_together(
+    optimise: Optimiser, problem: AwareProblem, A: Array, tol: float, max_iter: int
+) -> tuple[Array, Array]:
+    r"""The batch form: ``sum_i gamma_i H(p_i) - sum_i gamma_i H(mean p)`` in place of the entropies.
+
+    The mean is weighted like the sum, so that the term is ``-sum_i gamma_i KL(p_i, mean p)``: images should be decided,
+    and not all for the same class. ``optimise`` makes a few iterations with the mean held fixed; their direction is
+    then searched for a point at which the sum of all objectives, with its own mean, has fallen. Monotone in that sum.
+    """
+    n_iter = np.zeros(len(A), dtype=np.int64)
+    if not (problem.weight > 0).any():
+        return A.copy(), n_iter
+    limit = tol * float(scale(problem.X).sum())
+    now, total = _with_mean(problem, A)
+    frozen = _FROZEN
+    while n_iter.max() < max_iter:
+        target, used = optimise(now, A, tol, min(frozen, max_iter - int(n_iter.max())))
+        n_iter += used
+        if not used.any():
+            break
+        share, found = 1.0, False
+        for _ in range(_BATCH_HALVINGS):
+            trial = target if share == 1 else A + share * (target - A)
+            then, reached = _with_mean(problem, trial)
+            if reached < total:
+                found = True
+                break
+            share /= 2
+        gain = total - reached if found else 0.0
+        if found:
+            A, now, total = trial, then, reached
+        if gain <= limit:
+            if frozen == 1:
+                break
+            frozen = 1  # the direction of a single iteration is one of descent; of several it need not be
+    return A.copy(), n_iter
+
+
+def _with_mean(problem: AwareProblem, A: Array) -> tuple[AwareProblem, float]:
+    """The problem with the mean assignment of codes A held fixed, and the batch objective there, summed."""
+    now = replace(problem, log_mean=log_mean_assignment(problem.log_assignment(A), problem.weight))
+    return now, float(now.objective(A).sum())
+
+
+def stacked_lasso(problem: AwareProblem, target: Array, c: Array, A: Array, tol: float) -> Array:
+    """Codes (L, r) that minimise ``1/p |x - a Dx|^2 + c/2 |a Dz - target|^2 + lam/r |a|_1``, started from A.
+
+    ``target`` (L, q), ``c`` (L,). Rows of equal c are one call of :func:`zsl.sparse.sparse_encode`.
+    """
+    p, q = problem.X.shape[1], problem.Dz.shape[1]
+    new = np.empty_like(A)
+    for value in np.unique(c):
+        rows = np.flatnonzero(c == value)
+        root = np.sqrt(value * p / 2)
+        codes = sparse_encode(
+            np.hstack([problem.X[rows], root * target[rows]]),
+            np.hstack([problem.Dx, root * problem.Dz]),
+            problem.lam * p / (p + q),  # the solver's data term has 1/(p + q) where Eq. (7) has 1/p
+            init=A[rows],
+            tol=tol,
+        )
+        new[rows] = codes.A
+    return new
+
+
+def _pull(problem: AwareProblem, V: Array, centre: Array, penalty: Array) -> Array:
+    """A few gradient steps on ``term(v) + penalty/2 |v - centre|^2``."""
+    step = (1 / (penalty + problem.curvature() / _FIRST_CURVATURE))[:, None]
+    for _ in range(_Z_STEPS):
+        V = V - step * (problem.term(V)[1] + penalty[:, None] * (V - centre))
+    return V
+
+
+def _rounded_up(c: Array, Dz: Array) -> Array:
+    """The next power of four: few different values, so few different dictionaries, whose Gram matrices cost.
+
+    In units of the size of Dz, so that attributes in other units give the same iterates.
+    """
+    unit = float((Dz**2).mean()) or 1.0
+    return 4.0 ** np.ceil(np.log2(c * unit) / 2) / unit
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return np.einsum("ij,ij->i", a, b)
+
+
+def _l1(a: Array) -> Array:
+    return np.abs(a).sum(axis=1)
