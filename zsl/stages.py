@@ -124,7 +124,7 @@ class _Chain:
         return self._scores[attributes, labels]
 
     def base(self, kind: str, attributes: str) -> str:
-        """The rule that a setting names; ``auto``: ESZSL on codes where there are any, else the model's native scores."""
+        """The rule that a setting names; ``auto``: ESZSL on codes if there are any, else the model's native scores."""
         name = self.settings[kind]
         if name != "auto":
             return name
