@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
-.PHONY: help run test test-slow lint bench ui serve repair upload smoke digits compare clean
+.PHONY: help run test test-slow lint bench ui serve repair upload data smoke digits compare table0 table1 table3 figure sensitivity clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -61,6 +61,25 @@ compare: $(STAMP)  ## every method on ten splits of real images under one protoc
 	$(PY) -m zsl.main experiment=compare $(ARGS)
 	$(PY) -m zsl.main experiment=compare model=coupled tune=none feature.pca=256 inference=aag,taaw $(ARGS)
 	$(PY) -m zsl.report.compare multirun/compare
+
+data: $(STAMP)  ## which datasets are here, and how each is obtained
+	$(PY) -m zsl.data list $(ARGS)
+
+table0: $(STAMP)  ## the paper's Table 0: runs what data is here for, prints ours beside the paper's (ARGS="data=digits": one)
+	$(PY) -m zsl.report table0 --run $(ARGS)
+
+table1: $(STAMP)  ## the paper's Table 1 likewise: baselines re-run, VGG19
+	$(PY) -m zsl.report table1 --run $(ARGS)
+
+table3: $(STAMP)  ## the paper's Table 3 likewise: baselines re-run, Inception
+	$(PY) -m zsl.report table3 --run $(ARGS)
+
+figure: $(STAMP)  ## predicted attributes in two dimensions, six panels (ARGS="dataset=...")
+	$(PY) -m zsl.main experiment=figure $(ARGS)
+	$(PY) -m zsl.report figure
+
+sensitivity: $(STAMP)  ## accuracy against each setting, as curves
+	$(PY) -m zsl.report sensitivity --run $(ARGS)
 
 clean:  ## remove caches and the virtual environment (results in multirun/ stay)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,13 @@ settings.register_profile(
 )
 settings.register_profile("deep", max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def central_differences(value: Callable[[np.ndarray], float], x: np.ndarray, step: float = 1e-3) -> np.ndarray:
+    """The gradient (m,) of ``value`` at x (m,) to about eight digits where it is smooth: fourth order in the step."""
+    d = step * np.eye(len(x))
+    near, far = (np.array([value(x + k * e) - value(x - k * e) for e in d]) for k in (1, 2))
+    return (8 * near - far) / (12 * step)
 
 
 @pytest.fixture
@@ -37,6 +46,23 @@ def shared() -> Path:
 def cifar_awa(shared: Path) -> Path:
     """CIFAR images with AwA2 attributes: a small real benchmark in the xlsa17 layout."""
     return shared / "cifar_awa"
+
+
+@pytest.fixture(scope="session")
+def fresh_store(tmp_path_factory):
+    """Creating a store takes seconds, so tests copy one."""
+    folder = tmp_path_factory.mktemp("store")
+    from zsl.tracking.store import open_store
+
+    open_store({"uri": None, "experiment": "zsl"}, folder)
+    return folder
+
+
+@pytest.fixture
+def store(fresh_store, tmp_path):
+    folder = tmp_path / "out"
+    shutil.copytree(fresh_store, folder)
+    return folder
 
 
 @pytest.fixture(autouse=True)

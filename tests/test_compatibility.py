@@ -7,8 +7,9 @@ import time
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.optimize import check_grad
+from scipy.optimize import linprog
 
+from conftest import central_differences
 from zsl.models import ALE, CMT, SJE, DeViSE, LatEm
 
 LEARNERS = [DeViSE, SJE, ALE, LatEm]
@@ -25,17 +26,13 @@ def problem(rng):
 
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_subgradient_of_the_stated_objective(learner, rng):
-    # Almost everywhere the loss is differentiable: finite differences apply.
+    # Almost everywhere the loss is linear: finite differences are exact but for rounding, if no kink is near.
     model, y, S, X = learner(margin=0.7), np.arange(10) % 5, rng.standard_normal((5, 4)), rng.standard_normal((10, 6))
     shape = (2, 6, 4) if learner is LatEm else (6, 4)
     for _ in range(3):
         W = rng.standard_normal(shape)
-        error = check_grad(
-            lambda w: model._step(X, y, S, w.reshape(shape))[0],
-            lambda w: model._step(X, y, S, w.reshape(shape))[1].ravel(),
-            W.ravel(),
-        )
-        assert error < 1e-4
+        numeric = central_differences(lambda w: model._step(X, y, S, w.reshape(shape))[0], W.ravel(), 1e-6)
+        assert_allclose(model._step(X, y, S, W)[1].ravel(), numeric, atol=1e-8 * np.abs(numeric).max())
 
 
 @pytest.mark.parametrize(
@@ -82,6 +79,28 @@ def test_one_batch_of_everything_is_a_gradient_step_by_hand(problem):
     assert_allclose(W, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("learner", [DeViSE, SJE])
+def test_training_comes_near_the_optimum_of_a_linear_program(learner, rng):
+    # Both losses are the least slack that satisfies linear inequalities in W. Images of wrong classes leave a part
+    # that no W removes, so that the optimum is not zero.
+    y = np.arange(60) % 4
+    S, X = rng.standard_normal((4, 3)), rng.standard_normal((60, 5))
+    X += 0.5 * S[y] @ rng.standard_normal((3, 5))
+    S, X = (A / np.linalg.norm(A, axis=1, keepdims=True) for A in (S, X))
+    pairs = [(i, c) for i in range(60) for c in range(4) if c != y[i]]
+    own = np.arange(len(pairs)) if learner is DeViSE else np.array([i for i, _ in pairs])
+    n_slacks = int(own.max()) + 1
+    lead = np.array([np.outer(X[i], S[c] - S[y[i]]).ravel() for i, c in pairs])
+    found = linprog(
+        np.r_[np.zeros(15), np.ones(n_slacks) / 60], A_ub=np.hstack([lead, -np.eye(n_slacks)[own]]),
+        b_ub=-np.ones(len(pairs)), bounds=[(None, None)] * 15 + [(0, None)] * n_slacks,
+    )  # fmt: skip
+    model = learner(lr=0.3, n_epochs=1500, batch_size=60).fit(X, y, S[y], S[:2])
+    value = model.loss(X @ model.W_ @ S.T, y)[0] / 60
+    assert found.fun > 0.1
+    assert found.fun - 1e-9 <= value < 1.01 * found.fun
+
+
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_only_lr_over_margin_matters(learner, problem):
     X = problem[0]
@@ -96,23 +115,19 @@ def test_the_seed_decides(problem):
 
 def test_cmt_gradient_and_stationarity(problem, rng):
     X, _, Z, _ = problem
-    model = CMT(n_hidden=4, lam=0.3, max_iter=5000, tol=1e-9)
+    model = CMT(n_hidden=4, lam=0.3, max_iter=5000, tol=1e-10)
     shapes = [(12, 4), (4, 9)]
 
     def parts(theta):
         return theta[:48].reshape(shapes[0]), theta[48:].reshape(shapes[1])
 
     theta = rng.standard_normal(84)
-    error = check_grad(
-        lambda t: model.objective(X, Z, *parts(t))[0],
-        lambda t: np.concatenate([g.ravel() for g in model.objective(X, Z, *parts(t))[1:]]),
-        theta,
-    )
-    assert error < 1e-3
+    numeric = central_differences(lambda t: model.objective(X, Z, *parts(t))[0], theta)
+    gradient = np.concatenate([g.ravel() for g in model.objective(X, Z, *parts(theta))[1:]])
+    assert_allclose(gradient, numeric, atol=1e-8 * np.abs(numeric).max())
     model.fit(*problem)
     _, d1, d2 = model.objective(X, Z, model.T1_, model.T2_)
-    scale = np.abs(model.objective(X, Z, *parts(theta))[1]).max()
-    assert max(np.abs(d1).max(), np.abs(d2).max()) < 1e-6 * scale
+    assert max(np.abs(d1).max(), np.abs(d2).max()) < 1e-8 * np.abs(gradient).max()
     assert_allclose(model.predict_attributes(X), np.tanh(X @ model.T1_) @ model.T2_)
 
 

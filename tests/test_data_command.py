@@ -140,3 +140,62 @@ def test_help_is_fast():
         best = min(best, time.perf_counter() - start)
     assert "check" in out.stdout
     assert best < 1
+
+
+def test_paths_may_hold_any_character(tmp_path, capsys):
+    root = tmp_path / 'quote\'s "and" more, ${x}'
+    write_xlsa17(root / "AWA2")
+    assert main(["check", "xlsa17", "--root", str(root / "AWA2")]) == 0
+    assert main(["check", "awa2", "--data-dir", str(root)]) == 0
+    assert main(["list", f"data_dir={root}"]) == 0
+    assert "MB" in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("│ awa2"))
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("dataset.semantics.missing=foo", "dataset.semantics.missing='foo' is not accepted"),
+        ("feature.pca=1000", "feature.pca=1000 is more than the training data allow"),
+        ("dataset.semantics.pca=1000", "dataset.semantics.pca=1000 is more than the training data allow"),
+        ("feature.pca=0", "feature.pca=0 is not accepted"),
+        ("feature.power=-1", "feature.power=-1 is not accepted"),
+        ("feature.name=5", "feature.name=5 is not accepted: it should be a valid string"),
+    ],
+)
+def test_check_refuses_what_a_run_would_refuse(capsys, override, sentence):
+    assert main(["check", "digits", override]) == 1
+    out = capsys.readouterr().out
+    assert f"problem: {sentence}" in out
+    assert "in order" not in out
+
+
+def test_a_problem_is_told_once(tmp_path, capsys):
+    stored = write_xlsa17(tmp_path)
+    both = np.vstack([stored["test_seen_loc"], stored["trainval_loc"][:1]])
+    write_xlsa17(tmp_path, test_seen_loc=both)
+    assert main(["check", "xlsa17", "--root", str(tmp_path)]) == 1
+    assert capsys.readouterr().out.count("problem:") == 1
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/nowhere"])
+@pytest.mark.parametrize("form", ["xlsa17", "npz"])
+def test_convert_names_a_folder_that_cannot_be_written(tmp_path, capsys, place, form):
+    (tmp_path / "file").write_text("")
+    assert main(["convert", "digits", "--to", str(tmp_path / place), "--format", form]) == 1
+    err = capsys.readouterr().err
+    assert "cannot be written" in err
+    assert "choose another folder with --to" in err
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied", "some/file"), MemoryError("Unable to allocate")]
+)
+def test_what_nobody_foresaw_is_a_sentence_too(monkeypatch, capsys, error):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr("zsl.data.report.check", fails)
+    assert main(["check", "digits"]) == 1
+    err = capsys.readouterr().err
+    assert "some/file cannot be used (Permission denied)" in err or "there is not enough memory (Unable to" in err
+    assert err.count("\n") == 1

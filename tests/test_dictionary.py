@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from zsl.sparse.dictionary import quadratic, ridge_atoms, unit_atoms, unit_ball_atoms
+from zsl.sparse.dictionary import gradient_atoms, quadratic, ridge_atoms, unit_atoms, unit_ball_atoms
 
 
 def statistics(rng, n=30, r=5, p=4):
@@ -73,6 +73,41 @@ def test_unit_ball_never_rises(seed, beta, unused):
     assert quadratic(AtA, AtX, D, beta) <= quadratic(AtA, AtX, start, beta) + 1e-12
     if unused:
         assert_allclose(D[2], start[2])
+
+
+@given(seed=st.integers(0, 10_000), beta=st.sampled_from([0.0, 0.1]), in_ball=st.booleans(), unused=st.booleans())
+def test_gradient_steps_never_rise(seed, beta, in_ball, unused):
+    # A step minimises a bound that touches the objective where it starts: a theorem for every input.
+    rng = np.random.default_rng(seed)
+    A, X = rng.standard_normal((12, 6)), rng.standard_normal((12, 4))
+    if unused:
+        A[:, 2] = 0
+    AtA, AtX = A.T @ A / 12, A.T @ X / 12
+    D = start = unit_atoms(rng.standard_normal((6, 4))) * rng.random((6, 1))
+    for _ in range(5):
+        before, D = D, gradient_atoms(AtA, AtX, D, beta, in_ball=in_ball)
+        assert quadratic(AtA, AtX, D, beta) <= quadratic(AtA, AtX, before, beta) + 1e-12
+        assert not in_ball or np.linalg.norm(D, axis=1).max() <= 1 + 1e-12
+    assert not np.array_equal(D, start)
+    if unused:
+        assert_allclose(D[2], start[2])
+
+
+def test_gradient_steps_end_where_exact_updates_do(rng):
+    _, _, AtA, AtX = statistics(rng)
+    AtX *= 3  # so that the constraint binds for some atoms
+    start = np.zeros_like(AtX)
+    exact = unit_ball_atoms(AtA, AtX, start, n_passes=2000)
+    assert_allclose(gradient_atoms(AtA, AtX, start, n_steps=5000), exact, atol=1e-8)
+    free = gradient_atoms(AtA, AtX, start, 0.1, in_ball=False, n_steps=5000)
+    assert_allclose(free, ridge_atoms(AtA, AtX, 0.1), atol=1e-8)
+
+
+def test_one_gradient_step_by_hand():
+    # From 0 the gradient is -AtX; rows of |AtA| sum to 3 and 5. The second atom lands at (2, 0), scaled to (1, 0).
+    AtA, AtX = np.array([[2.0, -1.0], [-1.0, 4.0]]), np.array([[0.0, 1.5], [10.0, 0.0]])
+    assert_allclose(gradient_atoms(AtA, AtX, np.zeros((2, 2))), [[0, 0.5], [1, 0]])
+    assert_allclose(gradient_atoms(AtA, AtX, np.zeros((2, 2)), in_ball=False), [[0, 0.5], [2, 0]])
 
 
 def test_unit_atoms_keep_zero():

@@ -46,6 +46,11 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/gone":
             self.send_error(404)
             return
+        if path == "/circle":
+            self.send_response(302)
+            self.send_header("Location", self.path)
+            self.end_headers()
+            return
         if path == "/moved":
             self.send_response(302)
             self.send_header("Location", "/whole/archive.zip")
@@ -133,7 +138,7 @@ def test_a_redirect_is_followed(server, tmp_path):
 def test_not_found_says_what_to_do(server, tmp_path):
     with pytest.raises(UserError, match=r"answers 404 Not Found; .*\(--url\), or put the archive into"):
         download("awa2", tmp_path, url=f"{server}/gone/archive.zip")
-    with pytest.raises(UserError, match="cannot be read to its end"):
+    with pytest.raises(UserError, match=r"cannot be reached \(the connection is refused\); check the address"):
         download("awa2", tmp_path, url="http://127.0.0.1:9/archive.zip")
     with pytest.raises(UserError, match="is not the address of a file"):
         download("awa2", tmp_path, url="file:///etc/passwd")
@@ -169,6 +174,105 @@ def test_nothing_is_overwritten(server, tmp_path):
         with pytest.raises(UserError, match="exists with another content and is not overwritten"):
             download("awa2", tmp_path, url=f"{server}/whole/archive.zip")
         assert place.read_bytes() == content
+
+
+def test_a_damaged_archive_is_put_aside_and_its_checksum_is_not_recorded(server, tmp_path):
+    """The content of a member is damaged, which no list of members shows."""
+    url, good = f"{server}/whole/archive.zip", GOOD
+    at = good.index(b"res101.mat") + 1000
+    Handler.content = good[:at] + bytes([good[at] ^ 255]) + good[at + 1 :]
+    with pytest.raises(UserError, match=r"is a damaged archive \(Bad CRC-32.*archive\.zip\.refused, and running this"):
+        download("awa2", tmp_path, url=url)
+    assert not (tmp_path / RECORD).exists()
+    assert not (tmp_path / "downloads/archive.zip").exists()
+    assert (tmp_path / "downloads/archive.zip.refused").read_bytes() == Handler.content
+    assert not list(tmp_path.rglob("res101.mat"))
+    Handler.content = good  # mended, and accepted at the next try
+    assert download("awa2", tmp_path, url=url) == [tmp_path / "xlsa17"]
+    assert (tmp_path / "xlsa17/data/AWA2/res101.mat").stat().st_size == 300_000
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w:bz2", "w:xz"])
+def test_damage_inside_a_compressed_tar_is_told_in_a_sentence(server, tmp_path, mode):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as t:
+        info = tarfile.TarInfo("CUB/x.txt")
+        info.size = 400_000
+        t.addfile(info, io.BytesIO(np.random.default_rng(0).bytes(400_000)))
+    content = bytearray(out.getvalue())
+    content[-30_000] ^= 255
+    Handler.content = bytes(content)
+    with pytest.raises(UserError, match=r"damaged (archive|one).*archive\.tgz\.refused"):
+        download("cub", tmp_path, form="xlsa17", url=f"{server}/whole/archive.tgz")
+    assert not (tmp_path / RECORD).exists()
+
+
+def flagged(content: bytes, local: int, central: int, value: int) -> bytes:
+    """A zip of one file with a byte of its two headers changed."""
+    out = bytearray(content)
+    out[local] = out[content.index(b"PK\x01\x02") + central] = value
+    return bytes(out)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (flagged(zipped({"a": b"xxxx"}), 6, 8, 1), r"is encrypted \('a'\); unpack it yourself"),
+        (flagged(zipped({"a": b"xxxx"}), 8, 10, 99), "compressed by a method that Python does not know"),
+        (zipped({"a": b"x", "a/b": b"y"}), "holds 'a' both as a file and as a folder"),
+        (zipped({}), "holds no files; the address may have changed"),
+        (zipped({"a" * 300: b"x"}), r"cannot be written \(File name too long\); choose another folder"),
+        (GOOD[:100_000], r"is a \.zip that is cut short; download it again"),
+        (b"", "is not an archive: it is empty"),
+    ],
+)
+def test_an_archive_that_cannot_be_unpacked_is_refused_with_a_sentence(server, tmp_path, content, sentence):
+    Handler.content = content
+    with pytest.raises(UserError, match=sentence):
+        download("awa2", tmp_path, url=f"{server}/whole/archive.zip")
+    assert not (tmp_path / RECORD).exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["downloads"]
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("http://[bad/y.zip", r"is not the address of a file \(Invalid IPv6 URL\)"),
+        ("http://host:99999/y.zip", "is not the address of a file"),
+        ("http://host/..", "is not the address of a file"),
+        ("http:///y.zip", "is not the address of a file"),
+        ("http://host/a%00.zip", "is not the address of a file"),
+        ("http://no-such-host.invalid/y.zip", "cannot be reached"),
+    ],
+)
+def test_a_wrong_address_is_told_in_a_sentence(tmp_path, url, sentence):
+    with pytest.raises(UserError, match=sentence):
+        download("awa2", tmp_path, url=url)
+
+
+def test_a_circle_of_redirects_is_named(server, tmp_path):
+    with pytest.raises(UserError, match=r"cannot be reached \(it redirects in a circle\)"):
+        download("awa2", tmp_path, url=f"{server}/circle/archive.zip")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [("foo:00", "foo is no known algorithm"), ("xyz", "has 64 hexadecimal digits"), ("md5:00", "has 32 hexadecimal")],
+)
+def test_a_checksum_that_is_none_is_refused_before_the_transfer(server, tmp_path, given, sentence):
+    with pytest.raises(UserError, match=sentence):
+        download("awa2", tmp_path, url=f"{server}/whole/archive.zip", known_hash=given)
+    assert not Handler.seen
+
+
+def test_a_folder_that_cannot_be_written_is_named(server, tmp_path):
+    (tmp_path / "file").write_text("x")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match=r"downloads cannot be written \(Not a directory\); choose another folder"):
+            download("awa2", place, url=f"{server}/whole/archive.zip")
+    (tmp_path / RECORD).mkdir()
+    with pytest.raises(UserError, match=rf"{RECORD} is not readable JSON|{RECORD}.* cannot be written"):
+        download("awa2", tmp_path, url=f"{server}/whole/archive.zip")
 
 
 def link(kind: bytes) -> tarfile.TarInfo:

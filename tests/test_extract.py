@@ -133,6 +133,95 @@ def test_damaged_images_are_left_out_and_named(tmp_path, counted, caplog):
     assert not (tmp_path / "x.npz.part").exists()
 
 
+def test_images_that_no_memory_holds_are_left_out(tmp_path, counted, monkeypatch, caplog):
+    photographs(tmp_path / "images")
+    for name in ("one", "two", "three"):  # black pixels compress well: a few kilobytes claim a gigabyte
+        Image.new("1", (20_000, 20_000)).save(tmp_path / f"images/temple/{name}.png")
+    real = Image.Image.convert
+
+    def convert(image, *args, **more):
+        if image.size == (41, 43):
+            raise MemoryError
+        return real(image, *args, **more)
+
+    Image.new("RGB", (41, 43)).save(tmp_path / "images/temple/memory.png")
+    monkeypatch.setattr(Image.Image, "convert", convert)
+    skipped = extract(find_images(tmp_path / "images"), "lite0", tmp_path / "x.npz", batch_size=2)
+    assert skipped == [f"temple/{n}.png" for n in ("memory", "one", "three", "two")]
+    assert "temple/one.png is left out: Image size (400000000 pixels) exceeds limit" in caplog.text
+    assert "temple/memory.png is left out: MemoryError" in caplog.text
+
+
+def test_a_long_strip_is_not_blown_up(tmp_path):
+    rng = np.random.default_rng(0)
+    strip = Image.fromarray(rng.integers(0, 255, (2, 60_000, 3), np.uint8))
+    strip.save(tmp_path / "strip.png")
+    pixels = prepare(tmp_path / "strip.png", NETWORKS["lite0"])
+    assert pixels.shape == (3, 224, 224)
+    strip.crop((29_984, 0, 30_016, 2)).save(tmp_path / "middle.png")  # of this much, the network sees the middle
+    assert_allclose(pixels, prepare(tmp_path / "middle.png", NETWORKS["lite0"]), atol=0.02)
+
+
+def test_a_batch_that_cannot_be_computed_is_told(tmp_path, counted, monkeypatch):
+    def load_network(*_):
+        def run(pixels):
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+        return run, {}
+
+    monkeypatch.setattr(module, "load_network", load_network)
+    with pytest.raises(UserError, match=r"a batch of 4 images of 224 pixels .*use a smaller --batch-size"):
+        extract(find_images(photographs(tmp_path / "images")), "lite0", tmp_path / "x.npz", batch_size=4)
+
+
+@pytest.mark.parametrize("place", ["file/x.npz", "/proc/nowhere/x.npz"])
+def test_a_place_that_cannot_be_written_is_named(tmp_path, counted, capsys, place):
+    photographs(tmp_path / "images", per_class=1)
+    (tmp_path / "file").write_text("")
+    assert main([str(tmp_path / "images"), "--to", str(tmp_path / place)]) == 1
+    err = capsys.readouterr().err
+    assert "cannot be written" in err
+    assert "choose another place with --to" in err
+
+
+def test_a_folder_that_cannot_be_read_is_not_passed_over(tmp_path, monkeypatch):
+    photographs(tmp_path / "images")
+
+    def walk(root, onerror=None):
+        onerror(PermissionError(13, "Permission denied", str(root / "temple")))
+        return iter(())
+
+    monkeypatch.setattr(module.os, "walk", walk)
+    with pytest.raises(UserError, match=r"temple cannot be read \(Permission denied\)"):
+        find_images(tmp_path / "images")
+
+
+def test_files_of_another_kind_are_counted(tmp_path, caplog):
+    photographs(tmp_path / "images")
+    for name in ("a.heic", "b.HEIC", "notes.txt", ".hidden.heic"):
+        (tmp_path / "images/temple" / name).write_bytes(b"x")
+    assert len(find_images(tmp_path / "images").files) == 6
+    assert "3 files are not read, since their suffix is that of no image known here: 2 .heic, 1 .txt" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("", "names no image"),
+        ("temple/temple_0.jpg\tx\ty", "line 1 has 3 fields"),
+        ("temple/temple_0.jpg\t", "line 1 has no class after its TAB"),
+        ("temple/none.jpg", r"line 1: there is no image .*none\.jpg; paths start from"),
+    ],
+)
+def test_a_wrong_list_is_refused_with_a_sentence(tmp_path, line, sentence):
+    photographs(tmp_path / "images")
+    (tmp_path / "list.txt").write_text(line + "\n")
+    with pytest.raises(UserError, match=sentence):
+        find_images(tmp_path / "images", tmp_path / "list.txt")
+    (tmp_path / "list.txt").write_text("temple/temple_0.jpg \t temple\n")  # blanks around the TAB are none of its
+    assert find_images(tmp_path / "images", tmp_path / "list.txt").files == ("temple/temple_0.jpg",)
+
+
 def test_a_killed_run_goes_on_and_ends_in_the_same_numbers(tmp_path, counted, monkeypatch):
     images = find_images(photographs(tmp_path / "images"))
     extract(images, "lite0", tmp_path / "whole.npz", batch_size=2)
@@ -178,6 +267,7 @@ def test_the_file_is_what_tabular_reads(tmp_path, counted):
         (["feature=lite1"], 1, "feature=lite1 cannot be extracted; there are: lite0, vgg19"),
         (["faeture=lite0"], 2, "not understood: faeture=lite0"),
         (["--batch-size", "0"], 2, "--batch-size must be at least 1"),
+        (["--size", "100000"], 2, "--size must be from 32 to 2048, not 100000"),
         (["--to", "x.mat"], 1, "must end in .npz"),
     ],
 )
@@ -189,6 +279,12 @@ def test_mistakes_are_told_in_a_sentence(tmp_path, capsys, arguments, status, se
         found = error.code
     assert found == status
     assert sentence in capsys.readouterr().err
+
+
+def test_only_the_folder_is_required(capsys):
+    with pytest.raises(SystemExit):
+        main([])
+    assert "the following arguments are required: IMAGES\n" in capsys.readouterr().err
 
 
 def test_without_torch_the_way_to_it_is_told(tmp_path, monkeypatch, capsys):

@@ -66,7 +66,7 @@ def test_rebuilt_when_a_source_changes_and_only_then(tmp_path):
     assert len(list((tmp_path / ".zsl-cache").glob("*.npy"))) == 2  # arrays of older versions are gone
 
 
-@pytest.mark.parametrize("damage", ["index", "truncated", "gone", "other", "format"])
+@pytest.mark.parametrize("damage", ["index", "truncated", "gone", "other", "format", "values", "no arrays", "null"])
 def test_a_damaged_entry_is_made_again(tmp_path, damage):
     source = tmp_path / "f.txt"
     source.write_text("1 2\n3 4\n")
@@ -82,8 +82,13 @@ def test_a_damaged_entry_is_made_again(tmp_path, damage):
         array.unlink()
     elif damage == "other":
         array.write_bytes(b"x" * array.stat().st_size)
+    elif damage == "values":
+        array.write_bytes(array.read_bytes()[:-4] + b"\x00\x00\xc0\x7f")  # a NaN in place of a number
+    elif damage in {"no arrays", "null"}:
+        said = {**json.loads(index.read_text()), "arrays": {} if damage == "no arrays" else None}
+        index.write_text(json.dumps(said))
     else:
-        index.write_text(index.read_text().replace('"format": 1', '"format": 0'))
+        index.write_text(index.read_text().replace('"format": 2', '"format": 1'))
     assert_array_equal(load(), [[1, 2], [3, 4]])
     assert len(calls) == 2
     load()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.io import savemat
 
 import zsl
 from archives import AWA_LIKE, write_awa, write_cub, write_sun, write_xlsa17
@@ -47,6 +48,111 @@ def test_awa1_archive_has_a_file_per_image(tmp_path):
         awa.load(str(tmp_path), name="awa1")
 
 
+@pytest.mark.parametrize("numbers", ["5", "", "1 2", "1 2 3 4 5 6"])
+def test_an_awa1_file_of_another_length_is_refused(tmp_path, numbers):
+    write_awa(tmp_path, version=1)
+    (tmp_path / "Features/vgg19/horse/horse_0031.txt").write_text(numbers)
+    with pytest.raises(UserError, match=r"horse_0031\.txt does not hold 5 numbers"):
+        awa.load(str(tmp_path), name="awa1", feature="vgg19")
+
+
+def test_a_folder_of_features_that_is_no_class_is_named(tmp_path):
+    write_awa(tmp_path, version=1)
+    (tmp_path / "Features/vgg19/beaver").rename(tmp_path / "Features/vgg19/beavver")
+    with pytest.raises(UserError, match=r"beavver is not the folder of a class \(did you mean 'beaver'\?\)"):
+        awa.load(str(tmp_path), name="awa1", feature="vgg19")
+
+
+def test_awa2_file_names_must_agree_with_the_labels(tmp_path):
+    write_awa(tmp_path)
+    path = tmp_path / "Features/ResNet101/AwA2-filenames.txt"
+    names = path.read_text().splitlines()
+    path.write_text("\n".join([*names[6:], *names[:6]]))
+    with pytest.raises(UserError, match=r"image 1 is 'grizzly\+bear_6\.jpg', but its label says 'antelope'"):
+        awa.load(str(tmp_path))
+    path.write_text("\n".join(f"img_{i}.jpg" for i in range(36)))  # names that tell no class
+    awa.load(str(tmp_path))
+
+
+@pytest.mark.parametrize("damage", ["no files", "other labels", "no names", "numbers"])
+def test_labels_beside_features_must_agree_with_the_archive(tmp_path, damage):
+    """CUB and SUN bring no features: those of another program may stand in another order."""
+    for write, load, root in ((write_cub, cub.load, tmp_path / "C" / "CUB"), (write_sun, sun.load, tmp_path / "SUN")):
+        write(root)
+        stored = dict(np.load(root / "lite0.npz"))
+        rng = np.random.default_rng(0)
+        if damage == "other labels":
+            stored["labels"] = np.roll(stored["labels"], 3)
+        else:
+            order = rng.permutation(len(stored["labels"]))
+            del stored["files"]
+            stored["features"], stored["labels"] = stored["features"][order], stored["labels"][order]
+        if damage in {"no names", "numbers"}:
+            del stored["class_names"]
+        if damage == "numbers":
+            stored["labels"] = rng.permutation(stored["labels"].max())[stored["labels"] - 1] + 1
+        np.savez(root / "lite0.npz", **stored)
+        with pytest.raises(UserError, match=r"lite0\.npz: its labels disagree with .* store the file names as 'files'"):
+            load(str(root), feature="lite0")
+
+
+def test_labels_that_count_classes_in_another_order_agree(tmp_path):
+    stored = write_cub(tmp_path / "C" / "CUB")
+    path = tmp_path / "C" / "CUB" / "lite0.npz"
+    found = dict(np.load(path))
+    found["labels"] = np.random.default_rng(0).permutation(8)[found["labels"] - 1] + 1
+    del found["class_names"]  # as the xlsa17 files count them: numbers of an order that the archive does not have
+    np.savez(path, **found)
+    assert_array_equal(cub.load(str(path.parent), feature="lite0").labels, stored["labels"])
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "is empty"),
+        ("1 999999999 1 3 1.0\n", "the attribute 999999999, which must be from 1 to 6"),
+        ("9999 1 1 3 1.0\n", "the image 9999, which must be from 1 to 40"),
+        ("1 1 7 3 1.0\n", "the PRESENT 7, which must be from 0 to 1"),
+        ("1 1 1 9 1.0\n", "the CERTAINTY 9, which must be from 1 to 4"),
+    ],
+)
+def test_wrong_image_attributes_of_cub_are_refused(tmp_path, content, sentence):
+    write_cub(tmp_path / "C" / "CUB")
+    (tmp_path / "C/CUB/attributes/image_attribute_labels.txt").write_text(content)
+    with pytest.raises(UserError, match=sentence):
+        cub.load(str(tmp_path / "C" / "CUB"), feature="lite0", semantics="image")
+
+
+@pytest.mark.parametrize(("value", "sentence"), [(np.inf, "is inf"), (-7, r"is -7\.0"), ("a", "holds <U1 values")])
+def test_wrong_attribute_labels_of_sun_are_refused(tmp_path, value, sentence):
+    stored = write_sun(tmp_path / "S")
+    rows = stored["rows"].astype(object if isinstance(value, str) else float)
+    rows[0, 0] = value
+    rows = np.full(rows.shape, value) if isinstance(value, str) else rows
+    if isinstance(value, str):
+        from archives import write_v73
+
+        write_v73(tmp_path / "S" / "attributeLabels_continuous.mat", {"labels_cv": np.zeros((0, 0))})
+        import h5py
+
+        with h5py.File(tmp_path / "S" / "attributeLabels_continuous.mat", "w") as f:
+            f.create_dataset("labels_cv", data=rows.T.astype("S1"))
+        sentence = "labels_cv (has shape|holds)"
+    else:
+        savemat(tmp_path / "S" / "attributeLabels_continuous.mat", {"labels_cv": rows})
+    with pytest.raises(UserError, match=sentence):
+        sun.load(str(tmp_path / "S"), feature="lite0")
+
+
+def test_without_features_the_whole_command_is_told(tmp_path):
+    write_cub(tmp_path / "C" / "CUB")
+    root = tmp_path / "C" / "CUB"
+    (root / "lite0.npz").unlink()
+    with pytest.raises(UserError) as caught:
+        cub.load(str(root))
+    assert f"python -m zsl.extract {root / 'images'} --to {root / 'lite0.npz'} feature=lite0" in str(caught.value)
+
+
 def test_awa_proposed_split_is_known_where_its_classes_are(tmp_path):
     write_awa(tmp_path, names=(*awa.PROPOSED, *AWA_LIKE[:5], "tiger", "lion"))
     table = awa.load(str(tmp_path))
@@ -68,6 +174,8 @@ def test_awa_proposed_split_is_known_where_its_classes_are(tmp_path):
         ("testclasses.txt", "horse\n", "'dalmatian' is neither in trainclasses.txt nor in testclasses.txt"),
         ("Features/ResNet101/AwA2-labels.txt", "1\n2\n", "36 rows and AwA2-labels.txt 2 labels"),
         ("Features/ResNet101/AwA2-filenames.txt", "a\n", "has 1 lines for 36 images"),
+        ("Features/ResNet101/AwA2-features.txt", "1 2\n3 nan\n", "value 2 of line 2 is 'nan'"),
+        ("Features/ResNet101/AwA2-features.txt", "1 1e300\n" * 36, "feature 2 of image 1 is inf"),
         ("Features/ResNet101/AwA2-features.txt", "1 2\n3 4 5\n", "Expected 2 fields in line 2, saw 3"),
         ("Features/ResNet101/AwA2-features.txt", "1 2 3\n3 4\n", "is not a table of numbers|nan"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -166,7 +167,7 @@ def test_semantics_by_name(tmp_path):
 def test_nothing_is_unpickled(tmp_path):
     write_xlsa17(tmp_path)
     np.savez(tmp_path / "own.npz", features=np.ones((60, 2)), labels=np.array([{}] * 60, dtype=object))
-    with pytest.raises(UserError, match=r"own\.npz is not a readable"):
+    with pytest.raises(UserError, match=r"own\.npz: 'labels' holds Python objects, which are not read"):
         xlsa17.load(str(tmp_path), feature="own")
 
 
@@ -250,12 +251,16 @@ def test_what_is_missing_is_named_with_what_is_there(tmp_path):
         xlsa17.load(str(tmp_path))
 
 
-def test_a_split_that_disagrees_with_the_class_list_is_noted(tmp_path):
-    write_xlsa17(tmp_path)
+def test_a_split_that_disagrees_with_the_class_list_is_refused(tmp_path):
+    stored = write_xlsa17(tmp_path)
     (tmp_path / "testclasses.txt").write_text("dalmatian\nhorse\n")
     assert xlsa17.load(str(tmp_path)).notes == ()
     (tmp_path / "testclasses.txt").write_text("dalmatian\nbeaver\n")
-    assert "such as 'beaver'" in xlsa17.load(str(tmp_path)).notes[0]
+    with pytest.raises(UserError, match=r"of other classes than testclasses\.txt names \(such as 'beaver'\)"):
+        xlsa17.load(str(tmp_path))
+    # A split of one's own may leave other classes unseen than the list that came with the published one.
+    savemat(tmp_path / "mine.mat", {k: v for k, v in stored.items() if k not in {"labels", "features"}})
+    assert "such as 'beaver'" in xlsa17.load(str(tmp_path), table="mine.mat").notes[0]
 
 
 def test_the_archive_may_lie_as_it_unpacks(tmp_path):
@@ -275,3 +280,146 @@ def test_standard_split_must_list_the_same_classes(tmp_path):
     savemat(beside / "att_splits.mat", {**table, "allclasses_names": stored["allclasses_names"][::-1]})
     with pytest.raises(UserError, match="lists other classes, or in another order"):
         xlsa17.load(str(folder))
+
+
+@pytest.mark.parametrize("names", ["vlen", "fixed", "characters", "marked characters"])
+def test_names_in_hdf5_however_they_are_written(tmp_path, names):
+    """By MATLAB: references to cells (see above) or a character matrix; by h5py: text of any or of one length."""
+    write_xlsa17(tmp_path / "a")
+    expected = xlsa17.load(str(tmp_path / "a"))
+    table = {k: v for k, v in small().items() if k not in {"labels", "allclasses_names"}}
+    write_v73(tmp_path / "a" / "att_splits.mat", table)
+    given = list(expected.class_names)
+    with h5py.File(tmp_path / "a" / "att_splits.mat", "r+") as f:
+        if names == "vlen":
+            f.create_dataset("allclasses_names", data=given, dtype=h5py.string_dtype())
+        elif names == "fixed":
+            f.create_dataset("allclasses_names", data=np.array(given, "S"))
+        else:
+            width = max(map(len, given))
+            codes = np.array([[ord(c) for c in n.ljust(width)] for n in given], np.uint16).T
+            stored = f.create_dataset("allclasses_names", data=codes)
+            if names.startswith("marked"):
+                stored.attrs["MATLAB_class"] = np.bytes_("char")
+    assert xlsa17.load(str(tmp_path / "a")).class_names == expected.class_names
+
+
+@pytest.mark.parametrize("turned", [("att",), ("original_att",), ("att", "original_att")])
+def test_each_table_may_lie_its_own_way(tmp_path, turned):
+    table = small()
+    table["original_att"][0, 0] = -1
+    write_xlsa17(tmp_path, {k: v.T if k in turned else v for k, v in table.items()})
+    found = xlsa17.load(str(tmp_path))
+    assert found.missing is not None
+    assert_array_equal(np.argwhere(found.missing), [[0, 0]])
+
+
+def test_the_published_set_without_names_loads(shared, tmp_path):
+    """What is published for AWA2: testclasses.txt and more lists, but no allclasses.txt."""
+    folder, labels = real_folder(shared, tmp_path, "AWA2")
+    stored = loadmat(folder / "att_splits.mat")
+    savemat(folder / "att_splits.mat", {k: v for k, v in stored.items() if k[0] != "_" and k != "allclasses_names"})
+    table = xlsa17.load(str(folder))
+    assert_array_equal(table.labels, labels)
+    assert table.class_names[:2] == ("class_1", "class_2")
+    assert "put the names in the table's order, one per line, into" in table.notes[0]
+    names = [str(c[0]) for c in stored["allclasses_names"].ravel()]
+    (folder / "allclasses.txt").write_text("\n".join(names))
+    assert xlsa17.load(str(folder)).class_names == tuple(names)
+
+
+def zero_based(folder, drop: int) -> dict:
+    """A folder whose labels count from 0, without images of class ``drop``."""
+    stored = write_xlsa17(folder)
+    labels = stored["labels"]
+    kept = np.flatnonzero(labels != drop)
+    position = np.full(len(labels), -1)
+    position[kept] = np.arange(len(kept))
+    savemat(folder / "res101.mat", {"features": stored["features"][kept].T, "labels": labels[kept][:, None]})
+    changed = {k: v for k, v in stored.items() if k not in {"labels", "features"}}
+    for key in ("trainval_loc", "test_seen_loc", "test_unseen_loc"):
+        rows = position[stored[key].ravel().astype(int) - 1]
+        changed[key] = rows[rows >= 0][:, None] + 1
+    savemat(folder / "att_splits.mat", changed)
+    return {"labels": labels[kept]}
+
+
+def test_labels_from_0_without_an_image_of_class_0(tmp_path, caplog):
+    expected = zero_based(tmp_path, 0)["labels"]
+    found = xlsa17.load(str(tmp_path))  # nothing tells the base: said aloud, in the record and in the log
+    assert "no image has the label 6" in found.notes[0]
+    assert "put testclasses.txt" in caplog.text
+    (tmp_path / "testclasses.txt").write_text("dalmatian\nhorse\n")
+    found = xlsa17.load(str(tmp_path))
+    assert_array_equal(found.labels, expected)
+    assert "labels count from 0" in found.notes[0]
+    (tmp_path / "testclasses.txt").write_text("beaver\ndalmatian\n")
+    assert_array_equal(xlsa17.load(str(tmp_path)).labels, expected - 1)  # the other reading
+    (tmp_path / "testclasses.txt").write_text("antelope\nbeaver\n")
+    with pytest.raises(UserError, match="belong to different datasets or count classes differently"):
+        xlsa17.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        (np.full(60, np.inf), "the largest label is inf|not whole numbers|smallest label is inf"),
+        (np.full(60, 2**64 - 1, np.uint64), r"label is 1\.844674407e\+19"),
+        (np.full(60, 1e300), r"label is 1e\+300"),
+        (np.array(["a"] * 60), "labels are text"),
+    ],
+)
+def test_labels_that_are_no_class_numbers_are_refused(tmp_path, labels, sentence):
+    stored = write_xlsa17(tmp_path)
+    (tmp_path / "res101.mat").unlink()
+    np.savez(tmp_path / "res101.npz", features=stored["features"], labels=labels)
+    with pytest.raises(UserError, match=sentence):
+        xlsa17.load(str(tmp_path))
+
+
+def test_a_huge_label_without_names_is_refused_at_once(tmp_path):
+    stored = write_xlsa17(tmp_path, allclasses_names=None)
+    labels = stored["labels"] + 1
+    labels[0] = 10**9
+    savemat(tmp_path / "res101.mat", {"features": stored["features"].T, "labels": labels[:, None]})
+    with pytest.raises(UserError, match=r"att has shape \(4, 6\), but there is an image of class 1000000000"):
+        xlsa17.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(("value", "sentence"), [(np.inf, "not whole numbers"), (0, "points to image 0")])
+def test_wrong_locations_are_refused_without_features_too(tmp_path, value, sentence):
+    stored = write_xlsa17(tmp_path)
+    loc = stored["test_unseen_loc"].astype(float)
+    loc[0] = value
+    with pytest.raises(UserError, match=sentence) as caught:
+        xlsa17.locations({"test_unseen_loc": loc}, "test_unseen_loc", None, tmp_path / "att_splits.mat")
+    assert "None" not in str(caught.value)
+
+
+def test_a_file_that_ends_after_its_header_is_named(tmp_path):
+    write_xlsa17(tmp_path)
+    whole = (tmp_path / "att_splits.mat").read_bytes()
+    (tmp_path / "att_splits.mat").write_bytes(whole[:128])
+    with pytest.raises(UserError, match="holds no variable at all: it is empty or cut short"):
+        xlsa17.load(str(tmp_path))
+
+
+def test_word_vectors_as_word2vec_writes_them(tmp_path):
+    stored = write_xlsa17(tmp_path)
+    names = [str(c[0]) for c in stored["allclasses_names"].ravel()]
+    rows = np.random.default_rng(0).random((6, 5)).round(3)
+    lines = [f"{n} {' '.join(map(str, row))}" for n, row in zip(names, rows)]
+    for header in ([], ["6 5"]):
+        (tmp_path / "wordvec.txt").write_text("\n".join(header + lines))
+        assert_allclose(xlsa17.load(str(tmp_path), semantics="wordvec").attributes, rows)
+    (tmp_path / "wordvec.txt").write_text("\n".join([*lines, f"{names[2]} 1 2 3 4 5"]))
+    with pytest.raises(UserError, match=r"the class 'killer\+whale' has more than one row"):
+        xlsa17.load(str(tmp_path), semantics="wordvec")
+    (tmp_path / "wordvec.txt").write_text("\n".join([*lines, "zebra 1 2 3 4 5", "zebra 1 2 3 4 6"]))
+    xlsa17.load(str(tmp_path), semantics="wordvec")  # a class that is not asked for may occur twice
+
+
+def test_a_class_without_a_name_is_refused(tmp_path):
+    write_xlsa17(tmp_path, allclasses_names=cells(["a", "", "c", "d", "e", "f"]))
+    with pytest.raises(UserError, match="class 2 has an empty name"):
+        xlsa17.load(str(tmp_path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from functools import cache
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from zsl.models import CoupledDictionaries
 QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag", "tracking=none")
 
 
+@cache
 def digest(*overrides):
     plain = resolve(compose([*QUICK, *overrides]))
     return records.digest(plain, read_data(plain).key)
@@ -119,8 +121,8 @@ def test_an_unfinished_run_is_done_again(tmp_path, monkeypatch):
     assert (tmp_path / "second" / "results.json").is_file()
 
 
-def test_a_run_that_only_the_store_has_is_not_repeated(tmp_path, monkeypatch):
-    overrides = [*QUICK[:-1], f"output_dir={tmp_path}", "skip_existing=true"]
+def test_a_run_that_only_the_store_has_is_not_repeated(tmp_path, store, monkeypatch):
+    overrides = [*QUICK[:-1], f"output_dir={store}", "skip_existing=true"]
     first = run(compose(overrides), tmp_path / "first")
     shutil.rmtree(tmp_path / "first")
     monkeypatch.setattr(CoupledDictionaries, "fit", lambda *_: pytest.fail("it is fitted again"))

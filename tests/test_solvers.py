@@ -224,6 +224,27 @@ def test_one_image(dtype, share):
         assert warm.gap[0] <= 1e-4 * scale(X)[i]
 
 
+@pytest.mark.parametrize("n", [1, 10])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_dictionary_that_is_not_finite_is_refused(n, dtype, bad):
+    # Few rows find out from the products of D with a row, also where that row is zero.
+    X, D = (M.astype(dtype) for M in features(n, 300, 40))
+    X[:, 7], D[123, 7] = 0, bad
+    for init in (None, np.ones((n, 300), dtype)):
+        with pytest.raises(UserError, match=r"D holds -?(nan|inf) in row 123, column 7"):
+            sparse_encode(X, D, 0.1, init=init)
+
+
+def test_atoms_whose_squares_overflow_are_no_error():
+    # Its squared length is inf in float32; it is orthogonal to all else, so that the solution does without it.
+    X, D = (M.astype(np.float32) for M in features(1, 300, 40))
+    X[:, 3] = D[:, 3] = D[5] = 0
+    D[5, 3] = 1e30
+    codes = sparse_encode(X, D, 0.6 * float(lambda_max(X, D)[0]), tol=1e-4)
+    assert codes.gap[0] <= 1e-4 * scale(X)[0]
+
+
 @pytest.mark.parametrize("name", ["active_set", "coordinate", "lars"])
 def test_any_number_of_threads_gives_the_same_codes(name):
     X, D = features(31, 60, 40)

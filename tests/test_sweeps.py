@@ -61,6 +61,7 @@ def statuses(runs):
     return sorted(r.info.status for r in runs)
 
 
+@pytest.mark.slow
 def test_a_sweep_with_a_bad_job(tmp_path):
     """Parent and children, in folders and in the store; the bad value is said once; then the sweep goes on."""
     done = zsl(*QUICK, "-m", "model.lam=0.1,abc,0.2", cwd=tmp_path)

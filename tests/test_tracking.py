@@ -5,35 +5,22 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from conftest import ROOT
 from zsl import compose, run
 from zsl.errors import UserError
+from zsl.tracking import Session
 from zsl.tracking.store import clean, flatten, open_store
 
 SETTINGS = {"uri": None, "experiment": "zsl"}
 QUICK = ["dataset=synthetic", "model.n_iter=1", "inference=aag"]
-
-
-@pytest.fixture(scope="session")
-def fresh_store(tmp_path_factory):
-    """Creating a store takes seconds, so tests copy one."""
-    folder = tmp_path_factory.mktemp("store")
-    open_store(SETTINGS, folder)
-    return folder
-
-
-@pytest.fixture
-def store(fresh_store, tmp_path):
-    folder = tmp_path / "out"
-    shutil.copytree(fresh_store, folder)
-    return folder
 
 
 def recorded(output_dir):
@@ -180,6 +167,7 @@ def test_an_output_folder_that_was_moved_keeps_its_store(tmp_path, store, monkey
     assert not store.exists()
 
 
+@pytest.mark.slow
 def test_everything_to_another_store_once(tmp_path, store, capsys):
     from zsl.tracking.__main__ import main
 
@@ -317,22 +305,26 @@ def test_names_and_flattening():
     assert clean("grizzly+bear/acc@5 %") == "grizzly_bear/acc_5 _"
 
 
+def waited_s():
+    """Seconds that this thread has waited for a core so far, where the system says it: other programs' doing."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0
+
+
 @pytest.mark.slow
 def test_tracking_costs_at_most_a_fifth_of_a_second(tmp_path, monkeypatch):
     """Beyond imports: the second and later runs of a process, model and artifacts included; `pytest -s` prints them."""
-    import time
-
-    from zsl.tracking import Session
-
     spent = []
 
     def timed(method):
         def call(*arguments):
-            begun = time.perf_counter()
+            begun, waited = time.perf_counter(), waited_s()
             try:
                 return method(*arguments)
             finally:
-                spent.append(time.perf_counter() - begun)
+                spent.append(time.perf_counter() - begun - (waited_s() - waited))
 
         return call
 

@@ -209,7 +209,7 @@ def test_truncated_files(folder, name, share):
 
 def test_pickles_are_not_opened(folder):
     np.savez(folder / "evil.npz", features=np.array([print], dtype=object), labels=LABELS)
-    with pytest.raises(UserError, match=r"not a readable \.npz file"):
+    with pytest.raises(UserError, match=r"'features' holds Python objects, which are not read"):
         xlsa17.load(str(folder), feature="evil")
 
 

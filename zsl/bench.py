@@ -14,18 +14,22 @@ import platform
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
+from zsl.bench_report import Result, bar_plot, print_table, target_rows, write_table
 from zsl.checks import Array
 from zsl.sparse.encode import sparse_encode
 from zsl.sparse.lasso import duality_gap, lambda_max, scale
 
 TOL = 1e-4
+# Atoms of the parts on real features whatever `-r`: the targets name them.
+_REAL_ATOMS = 1400
 
 
 @dataclass
@@ -37,24 +41,6 @@ class Problem:
     D: Array
     lam: float
     init: Array | None = None
-
-
-@dataclass
-class Result:
-    """The times of one contender on one problem."""
-
-    problem: str
-    contender: str
-    seconds: list[float] = field(default_factory=list)
-    n_rows: int = 0
-    gap: float = float("nan")
-    """Largest gap of a row, in units of ``|x|^2 / p``."""
-    n_nonzero: float = float("nan")
-    note: str = ""
-
-    @property
-    def per_row(self) -> float:
-        return float(np.median(self.seconds)) / self.n_rows if self.seconds else float("nan")
 
 
 def synthetic_features(p: int, rng: np.random.Generator, n_classes: int = 40) -> Callable[[int], Array]:
@@ -100,9 +86,9 @@ def real(n: int, r: int, seed: int = 0) -> tuple[Array, Array] | None:
     return F[rows[:n]], perturbed(F[rows[n : n + r]], 0.5, rng)
 
 
-def penalty_for(X: Array, D: Array, n_nonzero: float) -> float:
+def penalty_for(X: Array, D: Array, n_nonzero: float, rows: int = 100) -> float:
     """The lambda at which the codes of the first rows have about so many non-zeros."""
-    X = X[:100]
+    X = X[:rows]
     high = float(np.median(lambda_max(X, D)))
     low = 1e-4 * high
     for _ in range(12):
@@ -197,7 +183,6 @@ def encode_problems(n: int, r: int, p: int) -> list[tuple[Problem, dict[str, Con
                 "zsl float64": ours,
                 "zsl float32": partial(ours, dtype=np.float32),
                 "SPAMS float64": spams_lasso,
-                "SPAMS float32": partial(spams_lasso, dtype=np.float32),
                 "scikit-learn lasso_cd": partial(sklearn_encode, algorithm="lasso_cd", n_jobs=1, rows=few),
                 "scikit-learn lasso_cd, 2 jobs": partial(sklearn_encode, algorithm="lasso_cd", n_jobs=2, rows=few),
                 "scikit-learn lasso_lars": partial(sklearn_encode, algorithm="lasso_lars", n_jobs=1, rows=few),
@@ -206,6 +191,27 @@ def encode_problems(n: int, r: int, p: int) -> list[tuple[Problem, dict[str, Con
             codes = sparse_encode(X, D, lam, tol=TOL).A
             warm = {k: v for k, v in against.items() if not k.startswith("scikit")}
             cases.append((Problem(f"{name}, {n_nonzero} non-zeros, warm", X, moved, lam, codes), warm))
+    return cases
+
+
+def sweep_problems(n: int) -> list[tuple[Problem, dict[str, Contender]]]:
+    """Dimensions, density up to codes with nearly p non-zeros, and precision; r = 1.25 p as models have it."""
+    cases = []
+    for p in (256, 1024, 2048):
+        X, D = synthetic(n, p, 5 * p // 4)
+        for n_nonzero in (20, p // 6, 4 * p // 5):
+            # Codes of 1600 non-zeros take seconds a row, here and there.
+            if n_nonzero > 1000:
+                continue
+            rows = n if n_nonzero < 200 else n // 5
+            lam = penalty_for(X, D, n_nonzero, 20)
+            against: dict[str, Contender] = {
+                "zsl float64": ours,
+                "zsl float32": partial(ours, dtype=np.float32),
+                "SPAMS float64": spams_lasso,
+                "SPAMS float32": partial(spams_lasso, dtype=np.float32),
+            }
+            cases.append((Problem(f"sweep: p={p}, r={len(D)}, {n_nonzero} non-zeros", X[:rows], D, lam), against))
     return cases
 
 
@@ -236,48 +242,6 @@ def growth(rounds: int) -> dict[str, dict[str, Any]]:
     return out
 
 
-def print_table(results: list[Result]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("problem", "contender", "rows", "us per row", "times slower", "largest gap", "non-zeros")
-    base: dict[str, float] = {}
-    for result in results:
-        base.setdefault(result.problem, result.per_row)
-        table.add_row(
-            result.problem,
-            result.contender,
-            str(result.n_rows),
-            result.note or f"{1e6 * result.per_row:.1f}",
-            f"{result.per_row / base[result.problem]:.2f}",
-            f"{result.gap:.1e}",
-            f"{result.n_nonzero:.1f}",
-            end_section=False,
-        )
-    Console(width=150).print(table)
-
-
-def save_plot(results: list[Result], path: Path) -> None:
-    """Time per row relative to ours, one bar per contender."""
-    from matplotlib.figure import Figure
-
-    problems = list(dict.fromkeys(r.problem for r in results))
-    figure = Figure(figsize=(9, 1 + 1.1 * len(problems)), layout="constrained")
-    axes = figure.subplots()
-    labels, values = [], []
-    for problem in problems:
-        group = [r for r in results if r.problem == problem and r.seconds]
-        for result in group:
-            labels.append(f"{problem}: {result.contender}")
-            values.append(result.per_row / group[0].per_row)
-    axes.barh(labels, values)
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlabel("time per row relative to zsl float64")
-    axes.tick_params(axis="y", labelsize=6)
-    figure.savefig(path)
-
-
 def environment() -> dict[str, Any]:
     """What a ratio depends on besides the code."""
     from importlib.metadata import version
@@ -298,38 +262,46 @@ def environment() -> dict[str, Any]:
     }
 
 
-PARTS = ("encode", "growth", "learn", "awa2", "vgg19", "rows")
+PARTS = ("encode", "image", "sweep", "learn", "growth", "awa2", "vgg19", "rows")
+DEFAULT = ("encode", "image", "sweep", "learn", "growth")
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m zsl.bench", description=__doc__)
     parser.add_argument(
-        "--only", nargs="+", choices=PARTS, default=["encode", "growth", "learn"],
-        help="parts to run: encode and growth (in n and r); learn a dictionary; memory and time of a fit in the "
-        "shape of awa2 or vgg19; growth with rows read from a file (default: the first three)",
+        "--only", nargs="+", choices=PARTS, default=list(DEFAULT),
+        help="parts to run: encode many rows; one image; a sweep over p, density and precision; learn a dictionary; "
+        "growth in n and r; memory and time of a fit in the shape of awa2 or vgg19; growth with rows read from a file "
+        "(default: all but the last three)",
     )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds per problem (default 5)")
     parser.add_argument("-n", type=int, default=2000, help="rows to encode or to learn from (default 2000)")
-    parser.add_argument("-r", type=int, default=1200, help="atoms (default 1200)")
-    parser.add_argument("-p", type=int, default=1024, help="synthetic dimensions (default 1024)")
+    parser.add_argument("-r", type=int, default=1200, help="atoms of encode (default 1200)")
+    parser.add_argument("-p", type=int, default=1024, help="synthetic dimensions of encode (default 1024)")
     parser.add_argument("--iterations", type=int, default=1, help="alternations of the awa2 and vgg19 fits (default 1)")
     parser.add_argument("--sizes", type=int, nargs="+", default=[10**4, 10**5, 10**6], help="row counts of `rows`")
-    parser.add_argument("--no-growth", action="store_true", help="leave out the growth in n and r")
-    parser.add_argument("--out", type=Path, default=Path("multirun/bench"), help="folder for JSON and plot")
+    parser.add_argument("--out", type=Path, default=Path("multirun/bench"), help="folder for JSON, tables and plot")
     arguments = parser.parse_args(argv)
-    parts = [part for part in arguments.only if not (part == "growth" and arguments.no_growth)]
+    parts, began = arguments.only, time.perf_counter()
     arguments.out.mkdir(parents=True, exist_ok=True)
     record: dict[str, Any] = {"environment": environment()}
-    if "encode" in parts:
-        results: list[Result] = []
-        for problem, contenders in [
-            *encode_problems(arguments.n, arguments.r, arguments.p),
-            one_image(max(arguments.r, 256), arguments.p),
-        ]:
-            results += race(problem, contenders, arguments.rounds)
-        print_table(results)
-        record["encode"] = [asdict(r) for r in results]
-        save_plot(results, arguments.out / "bench.svg")
+    results: list[Result] = []
+    for part in ("encode", "image", "sweep"):
+        if part not in parts:
+            continue
+        found = []
+        for problem, contenders in _problems(part, arguments.n, arguments.r, arguments.p):
+            if part == "image":
+                # On a busy machine the threads of a product wait for each other: scikit-learn may choose. Whoever
+                # follows a long run is put off there as well, which no order of the contenders avoids.
+                for name, limit in (("one image", None), ("one image, 1 BLAS thread", 1)):
+                    with threadpool_limits(limit, user_api="blas"):
+                        found += race(replace(problem, name=name), contenders, 20 * arguments.rounds)
+            else:
+                found += race(problem, contenders, arguments.rounds)
+        print_table(found)
+        record[part] = [asdict(r) for r in found]
+        results += found
     if "growth" in parts:
         record["growth"] = growth(arguments.rounds)
         for axis, fit in record["growth"].items():
@@ -338,16 +310,28 @@ def main(argv: list[str] | None = None) -> None:
         from zsl import bench_learning
 
         if "learn" in parts:
-            X, D = real(arguments.n, arguments.r) or synthetic(arguments.n, arguments.p, arguments.r)
+            X, D = real(arguments.n, _REAL_ATOMS) or synthetic(arguments.n, arguments.p, arguments.r)
             record["learn"] = bench_learning.race(X, D, penalty_for(X, D, 20), arguments.rounds)
         for shape in ("awa2", "vgg19"):
             if shape in parts:
                 record[shape] = bench_learning.in_a_process(shape, arguments.iterations)
         if "rows" in parts:
             record["rows"] = bench_learning.growth(arguments.sizes)
-    path = arguments.out / ("bench.json" if len(arguments.only) > 1 else f"{arguments.only[0]}.json")
+    record["targets"] = target_rows(results, record)
+    record["minutes"] = (time.perf_counter() - began) / 60
+    name = "bench" if len(parts) > 1 else parts[0]
+    if results:
+        bar_plot(results, arguments.out / f"{name}.svg")
+    print(write_table(results, record, arguments.out / f"{name}.md"))
+    path = arguments.out / f"{name}.json"
     path.write_text(json.dumps(record, indent=1))
-    print(f"written: {path}")
+    print(f"written: {path} and .md{', .svg' if results else ''}; {record['minutes']:.1f} minutes")
+
+
+def _problems(part: str, n: int, r: int, p: int) -> list[tuple[Problem, dict[str, Contender]]]:
+    if part == "encode":
+        return encode_problems(n, r, p)
+    return [one_image(_REAL_ATOMS, p)] if part == "image" else sweep_problems(max(n // 10, 20))
 
 
 if __name__ == "__main__":

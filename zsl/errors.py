@@ -1,5 +1,11 @@
 """The one exception for what a user can put right."""
 
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
 
 class UserError(ValueError):
     """A mistake in the command, the configuration or the data.
@@ -8,3 +14,25 @@ class UserError(ValueError):
     without a traceback. A ``ValueError``, because Hydra lets the other jobs of a sweep go on after one,
     and because library users expect that type.
     """
+
+
+@contextlib.contextmanager
+def writing(place: Path, remedy: str) -> Iterator[None]:
+    """What the operating system refuses while ``place`` is written, as a :class:`UserError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{error.filename or place} cannot be written ({reason(error)}); {remedy}.") from None
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, on one line: the operating system's own words where there are any."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split())
+
+
+def unforeseen(error: OSError | MemoryError) -> str:
+    """The sentence of a command that ends in an error of the machine which no reader or writer has foreseen."""
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory ({reason(error)}); free some, or use smaller data."
+    return f"{error.filename or 'a file'} cannot be used ({reason(error)}); check that it exists and is yours to use."

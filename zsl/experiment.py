@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import platform
@@ -17,16 +18,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from zsl import records, tuning
-from zsl.checks import Array, Count, Seed, check_value
+from zsl.checks import Array, Count, Seed, check_arguments, check_value
 from zsl.config import build, compose, options, resolve
 from zsl.data.dataset import ZeroShotData
-from zsl.data.load import load_table
+from zsl.data.load import check_missing, load_table, load_transforms
+from zsl.data.subsets import subset
 from zsl.data.transforms import preprocess
 from zsl.errors import UserError
-from zsl.evaluation import class_accuracy, evaluate, hubness_skew
-from zsl.inference import agnostic, rules
+from zsl.evaluation import class_accuracy, evaluate, hubness_report
+from zsl.evaluation.calibration import calibration_report, fit_temperature
+from zsl.evaluation.generalized import ausuc, best_offset, gzsl
+from zsl.inference import rules
+from zsl.inference.seen import seen_classes
 from zsl.models.base import Model
 from zsl.pipeline import MODEL, CannotBeSaved, Pipeline
+from zsl.stages import Stage, infer, needs_seen, without_transduction
+from zsl.validation import Draw, Gate, Once, gate, infer_generalized, validate
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,22 +44,6 @@ log = logging.getLogger(__name__)
 
 # Parts of a reader's provenance that say where, not what.
 _PLACES = ("root", "missing_splits")
-# The paper's names for pairs of rules; any other pair is called by both.
-_STAGE_NAMES = {("agnostic", "nearest"): "aag", ("aware", "nearest"): "aaw", ("aware", "spread"): "taaw"}
-
-
-@dataclass
-class Stage:
-    """Scores of one pair of rules."""
-
-    name: str
-    scores: Array
-    """(L, M)"""
-    Z_hat: Array | None
-    """(L, q) predicted attributes; None for native scores."""
-    information: tuple[str, ...]
-    gap: float = 0.0
-    """Largest duality gap of the test images' codes, where there are any with a certificate."""
 
 
 @dataclass
@@ -74,6 +65,8 @@ class Result:
     """Scores and predicted attributes of the test images by pair of rules; in memory only."""
     trials: list[dict[str, Any]] = field(default_factory=list)
     """Every setting that was tried on validation classes, with its accuracy on each fold."""
+    confusion: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of the last stage: true class -> predicted class -> images, where there are any."""
     digest: str = ""
     """What determined the result, known before the fit: :func:`zsl.records.digest`."""
 
@@ -116,7 +109,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
     plain = resolve(cfg)
     check_value(Seed, plain["seed"], "seed")
     check_value(Count | None, plain["threads"], "threads")
-    for name in ("skip_existing", "save_model"):
+    for name in ("skip_existing", "save_model", "save_predictions"):
         check_value(bool, plain[name], name)
     _preprocessing(plain)  # what is wrong with it is said before anything is read
     model: Model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
@@ -145,10 +138,15 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
     start = time.perf_counter()
     model.fit(data.X, data.y, data.Z, data.Z_unseen)
     fitted = time.perf_counter()
-    stages = infer(plain, model, data.X_unseen, data.Z_unseen)
+    seen = Once(lambda: seen_classes(model, data.X, data.y, data.Z))
+    stages = infer(plain, model, data.X_unseen, data.Z_unseen, seen)
     inferred = time.perf_counter()
+    decided, draws = _on_validation_classes(plain, raw, stages)
+    if decided is not None and not decided.used:
+        stages = without_transduction(stages)
 
-    metrics = summarise(stages, data.y_unseen)
+    metrics = summarise(stages, data.y_unseen, data.Z_unseen)
+    metrics |= _generalized(plain, model, data, seen, draws, stages)
     metrics |= certificates(model, stages)
     metrics["time_fit_s"], metrics["time_infer_s"] = fitted - start, inferred - fitted
     if selection is not None:
@@ -156,7 +154,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
         metrics["tune_acc_class"] = max(trial["acc_class"] for trial in selection.trials)
     metrics["peak_rss_mb"] = _peak_rss_mb()
     result = Result(
-        key=result_key(plain, data, model, stages, selection),
+        key=result_key(plain, data, model, stages, selection, decided),
         metrics=metrics,
         per_class=per_class(stages, data),
         curves={
@@ -170,17 +168,20 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
         },
         stages=stages,
         trials=selection.trials if selection else [],
+        confusion=confusion(stages[-1], data),
         digest=digest,
     )
     _warn_if_suspicious(metrics, data)
     if folder is not None and session is not None:
-        from zsl.report.run import show, write, write_predictions
+        from zsl.report.run import show, write, write_points, write_predictions
 
-        if data.names_unseen:
-            write_predictions(data.names_unseen, data.unseen_names, stages[-1].scores, data.y_unseen, folder)
+        column, images = ("file", data.names_unseen) if data.names_unseen else ("row", data.rows_unseen)
+        write_predictions(images, data.unseen_names, stages[-1].scores, data.y_unseen, folder, column=column)
+        if plain["save_predictions"]:
+            write_points(data.unseen_names, data.Z_unseen, data.y_unseen, stages, folder)
         (folder / MODEL).unlink(missing_ok=True)  # of a run before, in a folder of a fixed name
         if plain["save_model"]:
-            _save_model(plain, raw, model, transforms, result, folder / MODEL)
+            _save_model(_without_gate(plain, decided, stages[-1]), raw, model, transforms, seen, result, folder / MODEL)
         write(result, plain, folder)
         link = session.finish(plain)
         show(result, folder, link)
@@ -200,12 +201,17 @@ def read_data(plain: Mapping[str, Any]) -> ZeroShotData:
     _check_split(split, dataset["name"])
     chosen = dataset["semantics"]
     missing = chosen.get("missing", "mean")
-    check_value(Literal["mean", "drop", "keep"], missing, "dataset.semantics.missing")
+    check_missing(missing)
     for node, group in ((dataset, "dataset"), (feature, "feature"), (split, "split")):
         if not isinstance(node.get("name"), str):
             raise UserError(f"{group}.name={node.get('name')!r} is not text; quote it: {group}.name=\"'...'\".")
     table = load_table(dataset, feature["name"], chosen.get("source"), allow)
-    data = ZeroShotData.from_table(table, build(split, "split", allow_targets=allow)(table), missing=missing)
+    for doubt in table.doubts():
+        log.warning("%s", doubt)
+    part = plain.get("subset") or {}
+    check_arguments(subset, part, prefix="subset.")
+    chosen_split = subset(table, build(split, "split", allow_targets=allow)(table), **part)
+    data = ZeroShotData.from_table(table, chosen_split, missing=missing)
     shuffle = dataset.get("shuffle_attributes")
     check_value(Seed | None, shuffle, "dataset.shuffle_attributes")
     if shuffle is not None:
@@ -220,13 +226,7 @@ def transform_data(plain: Mapping[str, Any], data: ZeroShotData) -> ZeroShotData
 
 def _preprocessing(plain: Mapping[str, Any]) -> tuple[Any, Any]:
     """The transforms of features and of attributes."""
-    feature, allow = plain["feature"], plain.get("allow_targets", ())
-    chosen = {k: v for k, v in plain["dataset"]["semantics"].items() if k not in ("source", "missing")}
-    semantics = {"_target_": feature["_target_"], **chosen}
-    return (
-        build(feature, "feature", allow_targets=allow),
-        build(semantics, "dataset.semantics", allow_targets=allow),
-    )
+    return load_transforms(plain["dataset"], plain["feature"], plain.get("allow_targets", ()))
 
 
 def load_dataset(
@@ -265,39 +265,74 @@ def load_dataset(
     return load_data(resolve(cfg))
 
 
-def infer(plain: Mapping[str, Any], model: Model, X: Array, Z: Array) -> list[Stage]:
-    """Scores of images X (L, p) for classes Z (C, q) by the pair of rules asked for, and by those on the way to it.
-
-    A pair (attributes, labels) passes through (agnostic, nearest) and, if the attributes are aware, (aware, nearest).
-    """
-    settings, allow = plain["inference"], tuple(plain.get("allow_targets", ()))
-    attributes, labels = settings["attributes"], settings["labels"]
-    trained_with = tuple(getattr(model, "information", ()))
-    if attributes == "own":
-        return [Stage("own", np.asarray(model.scores(X, Z)), None, trained_with)]
-    given: dict[str, Any] = {"model": model, "X": X, "Z_unseen": Z, "start": None}
-    predicted = {"agnostic": agnostic(model, X)}  # type: ignore[arg-type]
-    if attributes != "agnostic":
-        given["start"] = predicted["agnostic"]
-        predicted[attributes] = rules.call(rules.find("attributes", attributes, allow), given, settings)
-    pairs = [("agnostic", "nearest"), (attributes, "nearest"), (attributes, labels)]
-    stages = []
-    for pair in dict.fromkeys(pairs):
-        rule = rules.find("labels", pair[1], allow)
-        scores = rules.call(
-            rule, {**given, "Z_hat": predicted[pair[0]].Z_hat, "attributes": predicted[pair[0]]}, settings
+def _on_validation_classes(
+    plain: Mapping[str, Any], raw: ZeroShotData, stages: list[Stage]
+) -> tuple[Gate | None, list[Draw]]:
+    """What the gate decided, if there is one, and the draws of validation classes, if anything needs them."""
+    settings, gated = plain["evaluation"], plain["inference"]["gate"]
+    general = settings["calibrate"] and settings["generalized"] and len(raw.y_test_seen) > 0
+    if not gated and not settings["calibrate"]:
+        return None, []
+    if gated and not stages[-1].transductive:
+        raise UserError(
+            "inference.gate=true decides on a transductive rule, and this one is not; set inference.gate=false."
         )
-        used = trained_with + rules.information(rules.find("attributes", pair[0], allow)) + rules.information(rule)
-        codes = predicted[pair[0]].codes
-        # Aware codes have no certificate (NaN); the agnostic ones they start from do, and are a stage too.
-        gap = 0.0 if codes is None or np.isnan(codes.gap).any() else float(codes.gap.max())
-        name = _STAGE_NAMES.get(pair, "_".join(pair))
-        stages.append(Stage(name, np.asarray(scores), predicted[pair[0]].Z_hat, tuple(dict.fromkeys(used)), gap))
-    return stages
+    draws = validate(plain, raw, transform_data, n_draws=settings["n_draws"], seed=plain["seed"], general=general)
+    return (gate(draws) if gated else None), draws
 
 
-def summarise(stages: list[Stage], y: Array) -> dict[str, float]:
-    """Every stage's metrics as ``STAGE/NAME``, the last one's also under plain names.
+def _without_gate(plain: dict[str, Any], decided: Gate | None, left: Stage) -> dict[str, Any]:
+    """The configuration of the rule that the gate left: a stored pipeline has nothing more to decide."""
+    inference = {**plain["inference"], "gate": False}
+    if decided is not None and not decided.used:
+        inference["attributes"], inference["labels"] = left.pair
+    return {**plain, "inference": inference}
+
+
+def _generalized(
+    plain: Mapping[str, Any],
+    model: Model,
+    data: ZeroShotData,
+    seen: Once,
+    draws: list[Draw],
+    stages: list[Stage],
+) -> dict[str, float]:
+    """Metrics of the generalised setting, where there are test images of seen classes, and of calibration."""
+    settings = plain["evaluation"]
+    metrics: dict[str, float] = {}
+    known = data.y_unseen >= 0
+    if settings["calibrate"] and draws and known.any():
+        found = [(_called(stages[-1].name, draw.stages).scores, draw.y) for draw in draws]
+        # The median, because a draw that is told apart without a mistake has no finite temperature.
+        temperature = float(np.median([fit_temperature(scores, y) for scores, y in found]))
+        metrics |= calibration_report(stages[-1].scores[known], data.y_unseen[known], temperature)
+    if not settings["generalized"] or not len(data.y_test_seen) or not known.any():
+        return metrics
+    everything, y = infer_generalized(plain, model, data, seen)
+    is_seen = np.arange(len(data.seen) + len(data.unseen)) < len(data.seen)
+    for stage in stages:
+        scores = _called(stage.name, everything).scores
+        offset = 0.0
+        if draws and draws[0].general:
+            offset = float(np.mean([_best_offset(stage.name, draw) for draw in draws]))
+        values = gzsl(scores, y, is_seen, offset) | {"gzsl_ausuc": ausuc(scores, y, is_seen)}
+        if draws:
+            values["gzsl_offset"] = offset
+        metrics |= {f"{stage.name}/{k}": v for k, v in values.items()}
+    return {**metrics, **values}
+
+
+def _best_offset(name: str, draw: Draw) -> float:
+    is_seen = np.arange(draw.n_kept + len(draw.classes)) < draw.n_kept
+    return best_offset(_called(name, draw.general).scores, draw.y_general, is_seen)
+
+
+def _called(name: str, stages: list[Stage]) -> Stage:
+    return next(stage for stage in stages if stage.name == name)
+
+
+def summarise(stages: list[Stage], y: Array, Z: Array) -> dict[str, float]:
+    """Every stage's metrics as ``STAGE/NAME``, the last one's also under plain names; Z (M, q) are the classes.
 
     Images of unknown class (``y`` -1) count for hubness only; without any other there is no accuracy.
     """
@@ -305,7 +340,7 @@ def summarise(stages: list[Stage], y: Array) -> dict[str, float]:
     known = y >= 0
     for stage in stages:
         accuracy = evaluate(stage.scores[known], y[known]) if known.any() else {}
-        found = {**accuracy, "hubness_skew": hubness_skew(stage.scores)}
+        found = {**accuracy, **hubness_report(stage.scores, y, stage.Z_hat, None if stage.Z_hat is None else Z)}
         metrics |= {f"{stage.name}/{k}": v for k, v in found.items()}
     return {**found, **metrics}
 
@@ -338,12 +373,24 @@ def per_class(stages: list[Stage], data: ZeroShotData) -> list[dict[str, Any]]:
     ]
 
 
+def confusion(stage: Stage, data: ZeroShotData) -> dict[str, dict[str, int]]:
+    """Images by true class and predicted class, without the empty cells: no more of them than images."""
+    known, names = data.y_unseen >= 0, data.unseen_names
+    both = np.stack([data.y_unseen[known], stage.scores[known].argmax(axis=1)])
+    pairs, counts = np.unique(both, axis=1, return_counts=True)
+    out: dict[str, dict[str, int]] = {}
+    for (true, predicted), count in zip(pairs.T.tolist(), counts.tolist()):
+        out.setdefault(names[true], {})[names[predicted]] = count
+    return out
+
+
 def result_key(
     plain: Mapping[str, Any],
     data: ZeroShotData,
     model: Model,
     stages: list[Stage],
     selection: tuning.Selection | None = None,
+    decided: Gate | None = None,
 ) -> dict[str, Any]:
     """What the result is a result of. Two results with the same key are repetitions of one experiment."""
     information = (
@@ -367,6 +414,8 @@ def result_key(
                   "n_atoms_used": len(model.Dx_) if hasattr(model, "Dx_") else None,
                   "lam_used": getattr(model, "lam_", None)},
         "inference": plain["inference"],
+        "gate": None if decided is None else dataclasses.asdict(decided),
+        "evaluation": plain["evaluation"],
         "seed": plain["seed"],
         "selection": tuning.SELECTED if selection else "none: settings as given",
         "tune": {**plain["tune"], "chosen": selection.settings, "folds": selection.folds} if selection else None,
@@ -407,23 +456,38 @@ def _check_inference(plain: Mapping[str, Any], model: Model) -> None:
     """Refuse a pair that makes no sense before anything is fitted."""
     settings, allow = plain["inference"], tuple(plain.get("allow_targets", ()))
     attributes, labels = settings["attributes"], settings["labels"]
-    for kind in ("attributes", "labels"):
-        check_value(str, settings[kind], f"inference.{kind}")
-    if (attributes == "own") != (labels == "own"):
+    for key in ("attributes", "labels", "attribute_scores", "anchors"):
+        check_value(str, settings[key], f"inference.{key}")
+    check_value(bool, settings["gate"], "inference.gate")
+    for key in ("generalized", "calibrate"):
+        check_value(bool, plain["evaluation"][key], f"evaluation.{key}")
+    check_value(Count, plain["evaluation"]["n_draws"], "evaluation.n_draws")
+    name = plain["model"].get("_target_", "").rpartition(".")[2]
+    if attributes == "auto":
+        attributes = "agnostic" if hasattr(model, "predict_attributes") else "own"
+    for kind, chosen in (("attributes", attributes), ("labels", labels)):
+        if chosen != "own":
+            rules.check_settings(rules.find(kind, chosen, allow), settings)
+    for key in ("attribute_scores", "anchors"):
+        if settings[key] not in ("own", "auto"):
+            rules.check_settings(rules.find("labels", settings[key], allow), settings)
+    if labels == "own" and attributes != "own":
         raise UserError(
-            f"inference.attributes={attributes} and inference.labels={labels} do not go together; own stands for "
+            f"inference.attributes={attributes} and inference.labels=own do not go together; own stands for "
             "a model's native scores and is chosen for both (inference=own)."
         )
     if attributes == "own":
+        if labels != "own" and "Z_hat" in rules.asks_for(rules.find("labels", labels, allow)):
+            raise UserError(
+                f"inference.attributes=own and inference.labels={labels} do not go together; {labels} needs predicted "
+                "attributes (inference.attributes=agnostic)."
+            )
         return
-    for kind in ("attributes", "labels"):
-        rules.check_settings(rules.find(kind, settings[kind], allow), settings)
-    name = plain["model"].get("_target_", "").rpartition(".")[2]
     if not hasattr(model, "predict_attributes"):
         raise UserError(
             f"inference.attributes={attributes} needs predicted attributes, and {name} has none; use inference=own."
         )
-    if "start" in rules.find("attributes", attributes, allow).__code__.co_varnames and not hasattr(model, "codes"):
+    if "start" in rules.asks_for(rules.find("attributes", attributes, allow)) and not hasattr(model, "codes"):
         raise UserError(
             f"inference.attributes={attributes} needs dictionaries, and {name} has none; "
             "use inference.attributes=agnostic."
@@ -468,7 +532,13 @@ def _done_before(plain: Mapping[str, Any], digest: str) -> tuple[str, Result] | 
 
 
 def _save_model(
-    plain: Mapping[str, Any], raw: ZeroShotData, model: Model, transforms: tuple[Any, Any], result: Result, path: Path
+    plain: Mapping[str, Any],
+    raw: ZeroShotData,
+    model: Model,
+    transforms: tuple[Any, Any],
+    seen: Once,
+    result: Result,
+    path: Path,
 ) -> None:
     """The fitted pipeline to ``model.npz``; a model that holds more than arrays costs a sentence, not the run."""
     groups = ("model", "inference", "feature", "dataset", "allow_targets")
@@ -484,6 +554,7 @@ def _save_model(
         n_seen=len(raw.seen),
         example=np.asarray(raw.X_unseen[:2]),
         attribute_names=list(raw.attribute_names),
+        seen=seen() if needs_seen(plain["inference"], tuple(plain["allow_targets"])) else None,
         about={
             "dataset": raw.name,
             "feature": raw.feature,

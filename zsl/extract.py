@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,14 +23,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import UserError
+from zsl.errors import UserError, reason, unforeseen, writing
 
 log = logging.getLogger(__name__)
 
-_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+_SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 # Folders of images without a class: they are only ever predicted. See zsl.data.tabular.
 _UNKNOWN = {"unlabelled", "unlabeled", "unknown"}
 _TODO, _DONE, _DAMAGED = 0, 1, 2
+# Sides of the square that --size may set: networks of this kind shrink it 32-fold, and a batch must fit into memory.
+_SIZES = (32, 2048)
+# Of a longer strip only the middle is resized: no more than a square of it is ever seen.
+_LONGEST = 16
 
 
 @dataclass(frozen=True)
@@ -85,16 +90,7 @@ def find_images(root: Path, listed: Path | None = None) -> Images:
     if not root.is_dir():
         raise UserError(f"{root} is not a folder; give the folder that holds one folder of images per class.")
     if listed is not None:
-        from zsl.data.files import read_lines
-
-        entries = [line.split("\t") for line in read_lines(listed)]
-        for i, entry in enumerate(entries):
-            if len(entry) > 2 or not (root / entry[0]).is_file():
-                raise UserError(
-                    f"{listed}: line {i + 1}: there is no image {root / entry[0]}; lines are PATH or PATH<TAB>CLASS."
-                )
-        files = [entry[0].strip() for entry in entries]
-        classes = [e[1].strip() if len(e) == 2 else _class_of(f, root) for e, f in zip(entries, files, strict=True)]
+        files, classes = _listed(root, listed)
     else:
         files = list(image_files(root))
         classes = [_class_of(f, root) for f in files]
@@ -110,13 +106,63 @@ def image_files(root: Path) -> tuple[str, ...]:
     """Paths below ``root``, ascending, of all images in it, whatever folder they are in. UserError without any."""
     if not root.is_dir():
         raise UserError(f"{root} is not a folder.")
-    files = sorted(
-        p.relative_to(root).as_posix() for p in root.rglob("*")
-        if p.suffix.lower() in _SUFFIXES and p.is_file() and not p.name.startswith(".")
-    )  # fmt: skip
+    files = _walk(root)
     if not files:
         raise UserError(f"{root} holds no images ({', '.join(sorted(_SUFFIXES))}).")
     return tuple(files)
+
+
+def _walk(root: Path) -> list[str]:
+    """Images anywhere below ``root``; what else lies there is counted aloud, and a folder that cannot be read named."""
+
+    def refuse(error: OSError) -> None:
+        raise UserError(f"{error.filename} cannot be read ({reason(error)}); give access to it, or move it elsewhere.")
+
+    files, others = [], Counter[str]()
+    for folder, below, names in os.walk(root, onerror=refuse):
+        # Unfinished features (NAME.npz.part) may lie among the images.
+        below[:] = [d for d in below if not d.startswith(".") and not d.endswith(".npz.part")]
+        for d in below:
+            if os.path.islink(os.path.join(folder, d)):
+                log.warning("%s is a link to a folder and is not followed.", os.path.join(folder, d))
+        for name in names:
+            path = Path(folder, name)
+            if name.startswith("."):
+                continue
+            if path.suffix.lower() in _SUFFIXES and path.is_file():
+                files.append(path.relative_to(root).as_posix())
+            elif path.suffix != ".npz":
+                others[path.suffix.lower() or "no suffix"] += 1
+    if others:
+        log.warning(
+            "%d files are not read, since their suffix is that of no image known here: %s", others.total(),
+            ", ".join(f"{n} {suffix}" for suffix, n in others.most_common()),
+        )  # fmt: skip
+    return sorted(files)
+
+
+def _listed(root: Path, listed: Path) -> tuple[list[str], list[str]]:
+    """Files and classes of a list of images."""
+    from zsl.data.files import text_lines
+
+    files, classes = [], []
+    for i, line in enumerate(text_lines(listed), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        file, *more = (field.strip() for field in line.split("\t"))
+        if len(more) > 1:
+            raise UserError(f"{listed}: line {i} has {len(more) + 1} fields; lines are PATH or PATH<TAB>CLASS.")
+        if not (root / file).is_file():
+            raise UserError(f"{listed}: line {i}: there is no image {root / file}; paths start from {root}.")
+        if more == [""]:
+            raise UserError(
+                f"{listed}: line {i} has no class after its TAB; write one, or 'unlabelled' where it is unknown."
+            )
+        files.append(file)
+        classes.append(more[0] if more else _class_of(file, root))
+    if not files:
+        raise UserError(f"{listed} names no image; lines are PATH or PATH<TAB>CLASS.")
+    return files, classes
 
 
 def _class_of(file: str, root: Path) -> str:
@@ -166,6 +212,19 @@ def extract(
             **{**asdict(settings), "size": size, "resize": round(size * settings.resize / settings.size)}
         )
     run, about = load_network(settings, weights, device)
+    with writing(target, "choose another place with --to"):
+        return _extract(images, settings, run, about, target, batch_size, progress)
+
+
+def _extract(
+    images: Images,
+    settings: Network,
+    run: Callable[[Array], Array],
+    about: dict[str, Any],
+    target: Path,
+    batch_size: int,
+    progress: bool,
+) -> list[str]:
     plan: dict[str, Any] = {
         "network": {**asdict(settings), **about},
         "batch_size": batch_size,
@@ -180,11 +239,19 @@ def extract(
         for i in rows:
             try:
                 pixels[i] = prepare(images.root / images.files[i], settings)
-            except (OSError, ValueError, SyntaxError, Warning) as error:
-                # Pillow raises SyntaxError for some broken PNG files, and warns of decompression bombs.
-                log.warning("%s is left out: %s", images.files[i], " ".join(str(error).split()) or type(error).__name__)
+            except Exception as error:
+                # Pillow's decoders raise whatever they stumble over (SyntaxError, struct.error, DecompressionBombError,
+                # MemoryError, ...), and no single image may end the work on all others.
+                log.warning("%s is left out: %s", images.files[i], reason(error))
         if pixels:
-            features[list(pixels)] = run(np.stack(list(pixels.values())))
+            try:
+                features[list(pixels)] = run(np.stack(list(pixels.values())))
+            except (MemoryError, RuntimeError) as error:  # torch raises the latter when its memory is full
+                raise UserError(
+                    f"a batch of {len(pixels)} images of {settings.size} pixels cannot be computed "
+                    f"({reason(error)[:150]}); "
+                    "use a smaller --batch-size or --size."
+                ) from None
             features.flush()
         # Marked after the features are on disk, so that a kill in between repeats the batch.
         status[start : rows.stop] = [_DONE if i in pixels else _DAMAGED for i in rows]
@@ -203,6 +270,9 @@ def prepare(path: Path, settings: Network) -> Array:
         with Image.open(path) as opened:
             image = ImageOps.exif_transpose(opened).convert("RGB")
     short = min(image.size)
+    if max(image.size) > _LONGEST * short:
+        left, top = (max(0, side - _LONGEST * short) // 2 for side in image.size)
+        image = image.crop((left, top, image.width - left, image.height - top))
     width, height = (max(settings.size, round(side * settings.resize / short)) for side in image.size)
     image = image.resize((width, height), Image.Resampling.BICUBIC if settings.bicubic else Image.Resampling.BILINEAR)
     left, top = (width - settings.size) // 2, (height - settings.size) // 2
@@ -460,7 +530,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0, or 1 after a sentence on what is wrong, or 2 for a wrong command line."""
     parser = argparse.ArgumentParser("python -m zsl.extract", description=__doc__.splitlines()[0].split(":")[0] + ".")
     parser.add_argument("images", metavar="IMAGES", type=Path, help="a folder with one folder of images per class")
-    parser.add_argument("settings", metavar="KEY=VALUE", nargs="*",
+    parser.add_argument("settings", metavar="KEY=VALUE", nargs="*", default=[],
                         help=f"feature={'|'.join(NETWORKS)} (default lite0), feature.weights=FILE")  # fmt: skip
     parser.add_argument("--to", metavar="FILE.npz", type=Path, help="default: FEATURE.npz in IMAGES")
     parser.add_argument("--list", metavar="FILE", type=Path, help="the images instead: lines PATH or PATH<TAB>CLASS")
@@ -478,18 +548,23 @@ def main(argv: list[str] | None = None) -> int:
         value = getattr(arguments, name)
         if value is not None and value < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    if arguments.size is not None and not _SIZES[0] <= arguments.size <= _SIZES[1]:
+        parser.error(f"--size must be from {_SIZES[0]} to {_SIZES[1]}, not {arguments.size}")
     logging.basicConfig(format="%(message)s", level=logging.INFO)
     feature = settings.get("feature", "lite0")
     target = (arguments.to or arguments.images / f"{feature}.npz").expanduser()
     weights = Path(settings["feature.weights"]).expanduser() if "feature.weights" in settings else None
     try:
-        images = find_images(arguments.images.expanduser(), arguments.list)
+        images = find_images(arguments.images.expanduser(), arguments.list and arguments.list.expanduser())
         skipped = extract(
             images, feature, target, weights=weights, batch_size=arguments.batch_size, device=arguments.device,
             size=arguments.size, progress=sys.stderr.isatty(),
         )  # fmt: skip
     except UserError as error:
         print(f"zsl.extract: {error}", file=sys.stderr)
+        return 1
+    except (OSError, MemoryError) as error:
+        print(f"zsl.extract: {unforeseen(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("zsl.extract: interrupted; the same command goes on where it stopped.", file=sys.stderr)

@@ -20,6 +20,7 @@ from zsl.checks import Array, as_matrix
 from zsl.config import build
 from zsl.data.dataset import near
 from zsl.errors import UserError
+from zsl.inference.seen import Seen
 
 MODEL = "model.npz"
 _FORMAT = 1
@@ -51,6 +52,8 @@ class Pipeline:
     """(k, p) a few raw test images, as an example of what goes in"""
     attribute_names: list[str] = field(default_factory=list)
     """q names, or none"""
+    seen: Seen | None = None
+    """Statistics of the seen classes, where the inference rule asks for them"""
     about: dict[str, Any] = field(default_factory=dict)
     """Dataset, digest, network that made the features, versions"""
 
@@ -142,7 +145,9 @@ class Pipeline:
         ``infer`` is :func:`zsl.experiment.infer`. A transductive rule uses all rows of X at once.
         """
         X = as_matrix(X, "features", n_columns=self.n_features)
-        scores = infer(self.config, self.model, self.feature.transform(X), Z)[-1].scores
+        kept = self.seen
+        seen = None if kept is None else (lambda: kept)
+        scores = infer(self.config, self.model, self.feature.transform(X), Z, seen)[-1].scores
         return np.asarray(scores)
 
     # --- the file -----------------------------------------------------------------------------------------
@@ -157,6 +162,7 @@ class Pipeline:
             "n_seen": self.n_seen,
             "attribute_names": self.attribute_names,
             "about": self.about,
+            "seen": _encode(self.seen, "seen", arrays),
         }
         for name, node in (("model", self.config["model"]), ("feature", {}), ("semantics", {})):
             text[name] = _state(getattr(self, name), node, name, arrays)
@@ -208,7 +214,7 @@ class Pipeline:
                 setattr(instance, key, _decode(value, arrays, allow, path))
         return cls(
             config, model, feature, semantics, text["class_names"], arrays["attributes"], text["n_seen"],
-            arrays["example"], text["attribute_names"], text["about"],
+            arrays["example"], text["attribute_names"], _decode(text["seen"], arrays, allow, path), text["about"],
         )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.errors import UserError
-from zsl.experiment import infer
 from zsl.pipeline import MODEL, Pipeline
+from zsl.stages import infer
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,8 @@ RESULTS, STATUS, SKIPPED, SWEEP = "results.json", "status.json", "skipped.json",
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
 
 # Where output goes and how the work is organised: none of it changes a number.
-_PLACES = ("output_dir", "data_dir", "cache_dir", "tracking", "threads", "skip_existing", "save_model", "allow_targets")
+_PLACES = ("output_dir", "data_dir", "cache_dir", "tracking", "threads", "skip_existing", "save_model",
+           "save_predictions", "allow_targets")  # fmt: skip
 # Of a model: interruption and the grid that only tuning reads.
 _NOT_THE_MODEL = ("checkpoint", "checkpoint_minutes", "grid")
 
@@ -30,9 +31,9 @@ def digest(plain: Mapping[str, Any], data: Mapping[str, Any]) -> str:
         folder or on another machine has the same digest.
     data : mapping
         ``ZeroShotData.key``: content hash of the data, rows and classes of the split, what became of the attributes.
-        They stand for the configuration of the dataset and of the split, which names files.
+        They stand for the configuration of the dataset, of the split and of the subset, which names files.
     """
-    settings = {k: v for k, v in plain.items() if k not in (*_PLACES, "dataset", "split")}
+    settings = {k: v for k, v in plain.items() if k not in (*_PLACES, "dataset", "split", "subset")}
     settings["model"] = {k: v for k, v in plain["model"].items() if k not in _NOT_THE_MODEL}
     tune = plain["tune"]
     if tune["name"] != "none" and tune.get("grid") is None:

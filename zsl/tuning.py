@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from zsl.data import splits
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy
+from zsl.inference.seen import seen_classes
 from zsl.search import Range, Settings, Space, optuna_trials, space_of, trials_of
 
 if TYPE_CHECKING:
@@ -151,7 +153,13 @@ def assess(
         models = [build(c["model"], "model", allow_targets=c["allow_targets"]) for c in nodes]
         for members, model in zip(by_model, _fitted(models, ready)):
             for alike in _alike(members, lambda i: _of(configurations[i], "inference")):
-                stages = infer(configurations[alike[0]], model, ready.X_unseen, ready.Z_unseen)
+                stages = infer(
+                    configurations[alike[0]],
+                    model,
+                    ready.X_unseen,
+                    ready.Z_unseen,
+                    partial(seen_classes, model, ready.X, ready.y, ready.Z),
+                )
                 value = float(np.mean(list(class_accuracy(stages[-1].scores, ready.y_unseen).values())))
                 for i in alike:
                     accuracy[i] = value
@@ -270,4 +278,5 @@ def fold(data: ZeroShotData, held: Array) -> ZeroShotData:
         imputed_images=None if data.imputed_images is None else data.imputed_images[trains],
         validation=(),
         names_unseen=(),
+        rows_unseen=(),
     ).impute_anew()

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zsl.errors import UserError
+from zsl.errors import UserError, reason, unforeseen
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
     from rich.console import Console
 
 # What "check" finds wrong ends in 1, what the command line gets wrong in 2, as argparse does.
@@ -20,13 +21,16 @@ _PROBLEM, _USAGE = 1, 2
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit status is 0, 1 after a sentence on what is wrong, 2 for a wrong command line."""
     parser = _parser()
-    arguments, rest = parser.parse_known_args(argv)
+    # data_dir=FOLDER is how zsl.main has it; every command here takes it too.
+    words = [f"--data-dir={w.removeprefix('data_dir=')}" if w.startswith("data_dir=") else w
+             for w in (sys.argv[1:] if argv is None else argv)]  # fmt: skip
+    arguments, rest = parser.parse_known_args(words)
     # argparse takes a list of words only where no option stands between them.
     wrong = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(arguments, "overrides")]
     if wrong:
         parser.error(f"not understood: {' '.join(wrong)} (see: python -m zsl.data {arguments.command} --help)")
     if hasattr(arguments, "overrides"):
-        arguments.overrides += rest
+        arguments.overrides = [*arguments.overrides, *rest]
     try:
         return {"list": _list, "check": _check, "convert": _convert, "download": _download}[arguments.command](
             arguments
@@ -34,12 +38,15 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"zsl.data: {error}", file=sys.stderr)
         return _PROBLEM
-    except KeyboardInterrupt:
-        print("zsl.data: interrupted; a download goes on where it stopped when started again.", file=sys.stderr)
-        return _PROBLEM
     except BrokenPipeError:  # the reader of a pipe left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (OSError, MemoryError) as error:
+        print(f"zsl.data: {unforeseen(error)}", file=sys.stderr)
+        return _PROBLEM
+    except KeyboardInterrupt:
+        print("zsl.data: interrupted; a download goes on where it stopped when started again.", file=sys.stderr)
+        return _PROBLEM
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,11 +81,23 @@ def _compose(arguments: argparse.Namespace) -> dict[str, Any]:
         close = difflib.get_close_matches(arguments.name, options("dataset"), n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
         raise UserError(f"dataset={arguments.name} does not exist{hint}; there are: {', '.join(options('dataset'))}.")
-    overrides = [f"dataset={arguments.name}", *arguments.overrides]
-    for key, value in (("data_dir", arguments.data_dir), ("dataset.root", arguments.root)):
-        if value is not None:
-            overrides.append(f"{key}='{Path(value).expanduser()}'")
-    return resolve(compose(overrides))
+    return resolve(_placed(compose([f"dataset={arguments.name}", *arguments.overrides]), arguments))
+
+
+def _placed(cfg: DictConfig, arguments: argparse.Namespace) -> DictConfig:
+    """``--data-dir`` and ``--root`` put into the configuration: as values, so that any character may be in them."""
+    if arguments.data_dir is not None:
+        cfg.data_dir = _literal(arguments.data_dir)
+    root = getattr(arguments, "root", None)
+    if root is not None:
+        if "root" not in [str(k) for k in cfg.dataset]:
+            raise UserError(f"--root: dataset={arguments.name} has no folder; leave it out.")
+        cfg.dataset.root = _literal(root)
+    return cfg
+
+
+def _literal(folder: str) -> str:
+    return str(Path(folder).expanduser()).replace("${", "\\${")
 
 
 def _console() -> Console:
@@ -98,20 +117,17 @@ def _list(arguments: argparse.Namespace) -> int:
 
     console = _console()
     table = Table("dataset", "what", "here", Column("where", overflow="fold"), "licence")
-    data_dir = [] if arguments.data_dir is None else [f"data_dir='{Path(arguments.data_dir).expanduser()}'"]
     cited = {}
     for name in options("dataset"):
         entry = ENTRIES.get(name)
         if entry is None:
             continue
         cited[name] = entry.citation
-        root = compose([f"dataset={name}", *data_dir]).dataset.get("root")
+        root = _placed(compose([f"dataset={name}"]), arguments).dataset.get("root")
         if root is None:
             table.add_row(name, entry.title, "built in", "-", entry.licence)
             continue
-        places = [
-            folder for folder in _places(Path(root).expanduser(), name) if folder.is_dir() and any(folder.iterdir())
-        ]
+        places = [folder for folder in _places(Path(root).expanduser(), name) if _holds_anything(folder)]
         here = f"{sum(map(folder_size, places)) / 2**20:.1f} MB" if places else "no"
         table.add_row(name, entry.title, here, "\n".join(map(str, places)) or str(root), entry.licence)
     console.print(table)
@@ -120,6 +136,15 @@ def _list(arguments: argparse.Namespace) -> int:
             console.print(f"{name}: cite {citation}", soft_wrap=True)
     console.print("any other data: dataset=xlsa17 dataset.root=FOLDER, or dataset=tabular", soft_wrap=True)
     return 0
+
+
+def _holds_anything(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    try:
+        return any(folder.iterdir())
+    except OSError as error:
+        raise UserError(f"{folder} cannot be read ({reason(error)}); give access to it.") from None
 
 
 def _places(root: Path, name: str) -> list[Path]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data import xlsa17
-from zsl.data.dataset import ImageTable
+from zsl.data.dataset import ImageTable, near
 from zsl.data.files import read_lines, read_table
 from zsl.data.folder import Folder
 from zsl.data.layout import choose, with_class_splits
@@ -30,6 +30,7 @@ from zsl.data.tables import (
     missing_values,
     named_table,
     numbered_names,
+    plain_name,
     read_features,
     validation_lists,
 )
@@ -81,6 +82,7 @@ def _official(folder: Folder, feature: str, name: str, semantics: str | None) ->
     attribute_names = numbered_names(folder.use(predicates)) if predicates.is_file() else ()
     features = _features(folder, feature, name, class_names)
     labels = in_class_order(features, class_names, folder.root, folder / "classes.txt")
+    _need_same_names(features, labels, class_names, folder.root)
     if semantics in (None, "continuous", "binary"):
         path = folder.use(folder / f"predicate-matrix-{semantics or 'continuous'}.txt")
         rows = class_rows(read_table(path), len(class_names), path, "the matrix", published="rows")
@@ -138,6 +140,18 @@ def _official(folder: Folder, feature: str, name: str, semantics: str | None) ->
     return with_class_splits(table, folder, lists)
 
 
+def _need_same_names(features: Features, labels: Array, class_names: tuple[str, ...], root: Path) -> None:
+    """File names ``CLASS_NUMBER.jpg`` (perhaps in a folder) tell an image's class; labels must tell the same."""
+    index = {plain_name(c): i for i, c in enumerate(class_names)}
+    for i, name in enumerate(features.image_names):
+        said = index.get(plain_name(name.rsplit("/", 1)[-1].rpartition("_")[0]))
+        if said is not None and said != labels[i]:
+            raise UserError(
+                f"{root}: image {i + 1} is {name!r}, but its label says {class_names[labels[i]]!r}; file names, labels "
+                "and features are not in one order: unpack the archive again."
+            )
+
+
 def _features(folder: Folder, feature: str, name: str, class_names: tuple[str, ...]) -> Features:
     """The archive's text features, or ``NAME.mat`` / ``NAME.npz`` beside ``classes.txt``."""
     base = folder / "Features"
@@ -177,6 +191,11 @@ def _one_file(folder: Folder, path: Path) -> Features:
 
 def _file_per_image(folder: Folder, base: Path, class_names: tuple[str, ...]) -> Features:
     files, labels = [], []
+    for below in sorted(base.iterdir()):
+        if below.is_dir() and not below.name.startswith(".") and below.name not in class_names:
+            raise UserError(
+                f"{below} is not the folder of a class{near(below.name, class_names)}; rename or remove it."
+            )
     for c, class_name in enumerate(class_names):
         mine = sorted((base / class_name).glob("*.txt"))
         files += mine
@@ -189,11 +208,14 @@ def _file_per_image(folder: Folder, base: Path, class_names: tuple[str, ...]) ->
         rows = np.empty((len(files), len(first)), np.float32)
         for i, file in enumerate(files):
             try:
-                rows[i] = np.array(file.read_bytes().split(), np.float32)
+                row = np.asarray(file.read_bytes().split(), np.float32)
             except ValueError:
+                row = np.empty(0, np.float32)
+            if len(row) != len(first):
                 raise UserError(
                     f"{file} does not hold {len(first)} numbers as {files[0].name} does; download it again."
-                ) from None
+                )
+            rows[i] = row
         return {"features": as_float32(rows, base)}
 
     found = folder.cached(base.name, files, make)

@@ -10,8 +10,9 @@ from zsl.checks import Array
 from zsl.data.dataset import ImageTable, Split
 from zsl.data.tables import STORED_AS
 from zsl.data.tabular import write_class_csv
-from zsl.errors import UserError
+from zsl.errors import UserError, writing
 
+_ELSEWHERE = "choose another folder with --to"
 # The largest variable that MATLAB's v5 format can hold.
 _V5_LIMIT = 2**31 - 1
 
@@ -68,14 +69,15 @@ def to_xlsa17(table: ImageTable, splits: dict[str, Split], folder: Path) -> list
             )
     arrays = {} if table.image_attributes is None else {"image_attributes.npz": {"att": table.image_attributes}}
     paths = [folder / file for file in (*mats, *texts, *arrays)]
-    _refuse_existing(paths)
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, variables in mats.items():
-        savemat(folder / file, variables, do_compression=True)
-    for file, lines in texts.items():
-        (folder / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    for file, stored in arrays.items():
-        np.savez_compressed(folder / file, **stored)  # type: ignore[arg-type]
+    with writing(folder, _ELSEWHERE):
+        _refuse_existing(paths)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, variables in mats.items():
+            savemat(folder / file, variables, do_compression=True)
+        for file, lines in texts.items():
+            (folder / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        for file, stored in arrays.items():
+            np.savez_compressed(folder / file, **stored)  # type: ignore[arg-type]
     return paths
 
 
@@ -88,11 +90,8 @@ def to_npz(table: ImageTable, splits: dict[str, Split], folder: Path) -> list[Pa
         If a file is there already.
     """
     paths = [folder / "features.npz", folder / "attributes.csv", folder / "unseen.txt"]
-    _refuse_existing(paths)
-    folder.mkdir(parents=True, exist_ok=True)
     names = np.array([*table.class_names, ""])[table.labels]  # -1 is the last: no class
     files = {"files": np.array(table.image_names)} if table.image_names else {}
-    np.savez(paths[0], features=table.features, labels=names, **files)  # type: ignore[arg-type]
     attribute_names = table.attribute_names or tuple(f"attribute_{a + 1}" for a in range(table.attributes.shape[1]))
     rows, row_names = table.attributes, table.class_names
     if table.image_attributes is not None:
@@ -101,9 +100,13 @@ def to_npz(table: ImageTable, splits: dict[str, Split], folder: Path) -> list[Pa
         rows, row_names = table.image_attributes.astype(np.float64), table.image_names
     elif table.missing is not None:
         rows = np.where(table.missing, np.nan, rows)
-    write_class_csv(paths[1], row_names, attribute_names, rows)
     unseen = splits["proposed"].unseen
-    paths[2].write_text("".join(f"{table.class_names[c]}\n" for c in unseen), encoding="utf-8")
+    with writing(folder, _ELSEWHERE):
+        _refuse_existing(paths)
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(paths[0], features=table.features, labels=names, **files)  # type: ignore[arg-type]
+        write_class_csv(paths[1], row_names, attribute_names, rows)
+        paths[2].write_text("".join(f"{table.class_names[c]}\n" for c in unseen), encoding="utf-8")
     return paths
 
 

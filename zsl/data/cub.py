@@ -7,6 +7,7 @@ features: those are read from ``NAME.npz`` or ``NAME.mat`` beside them (``python
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from zsl.data.tables import (
     in_image_order,
     missing_values,
     named_table,
+    need_same_classes,
     numbered_names,
     read_features,
     validation_lists,
@@ -68,10 +70,15 @@ def load(
     labels = _labels(folder, len(images), len(class_names))
 
     path = feature_file(
-        where, feature, name, f"the archive holds no features; python -m zsl.extract {where / 'images'} makes them"
+        where,
+        feature,
+        name,
+        f"the archive holds no features; python -m zsl.extract {where / 'images'} --to {where / 'lite0.npz'} "
+        "feature=lite0 makes some (then: feature=lite0)",
     )
     stored = read_features(folder, path)
     order = in_image_order(stored, images, path)
+    need_same_classes(stored, order, labels, class_names, path, folder / "image_class_labels.txt")
     in_order = len(order) == len(stored.rows) and bool((order == np.arange(len(order))).all())
     image_rows, rows = None, np.empty((0, 0))
     if semantics in (None, "continuous"):
@@ -139,10 +146,21 @@ def _image_attributes(folder: Folder, n_images: int) -> Array:
                 f"{path}: {' '.join(str(error).split())}; lines must be IMAGE ATTRIBUTE PRESENT CERTAINTY TIME."
             ) from None
         image, attribute, present, certainty = (lines[i].to_numpy() for i in range(4))
-        if image.min() < 1 or image.max() > n_images or attribute.min() < 1:
-            raise UserError(
-                f"{path}: an image or attribute number is out of range; images.txt lists {n_images} images."
-            )
+        if not len(lines):
+            raise UserError(f"{path} is empty; unpack the whole archive again.")
+        # Every attribute is annotated for some image, so a number beyond that many lines is damage.
+        for what, values, lowest, highest in (
+            ("image", image, 1, n_images),
+            ("attribute", attribute, 1, _most_attributes(folder, len(lines))),
+            ("PRESENT", present, 0, 1),
+            ("CERTAINTY", certainty, 1, 4),
+        ):
+            bad = np.flatnonzero((values < lowest) | (values > highest))
+            if bad.size:
+                raise UserError(
+                    f"{path}: line {bad[0] + 1} has the {what} {values[bad[0]]}, which must be from {lowest} to "
+                    f"{highest}; unpack the archive again."
+                )
         rows = np.full((n_images, int(attribute.max())), np.nan, np.float32)
         visible = certainty != _NOT_VISIBLE
         rows[image[visible] - 1, attribute[visible] - 1] = present[visible]
@@ -153,13 +171,19 @@ def _image_attributes(folder: Folder, n_images: int) -> Array:
     return folder.cached("image_attribute_labels", [path], make)["rows"]
 
 
-def _attribute_names(folder: Folder, q: int) -> tuple[str, ...]:
+def _attribute_lists(folder: Folder) -> list[Path]:
     # The archive unpacks attributes.txt beside its own folder.
-    for path in (
-        folder / "attributes/attributes.txt",
-        folder / "attributes.txt",
-        folder.root.parent / "attributes.txt",
-    ):
-        if path.is_file() and len(read_lines(path)) == q:
+    places = (folder / "attributes", folder.root, folder.root.parent)
+    return [place / "attributes.txt" for place in places if (place / "attributes.txt").is_file()]
+
+
+def _most_attributes(folder: Folder, n_lines: int) -> int:
+    """The highest attribute number that can be right: as many as are named, else no more than there are lines."""
+    return max((len(read_lines(path)) for path in _attribute_lists(folder)), default=n_lines)
+
+
+def _attribute_names(folder: Folder, q: int) -> tuple[str, ...]:
+    for path in _attribute_lists(folder):
+        if len(read_lines(path)) == q:
             return numbered_names(folder.use(path))
     return ()

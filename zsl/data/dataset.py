@@ -84,8 +84,43 @@ class ImageTable:
                 raise UserError(f"{who}: {len(names)} {kind} names for {expected} {kind}s; there must be one each.")
         _check_labels(self.labels, len(self.features), len(self.class_names), f"{who}: labels", unknown=True)
         repeated = [c for c in dict.fromkeys(self.class_names) if self.class_names.count(c) > 1]
+        unnamed = [c for c, name in enumerate(self.class_names) if not name.strip()]
+        if unnamed:
+            raise UserError(f"{who}: class {unnamed[0] + 1} has an empty name; name it.")
+        without = np.flatnonzero(gaps.all(axis=1) & (self.image_attributes is None))
+        if without.size:
+            raise UserError(
+                f"{who}: the class {self.class_names[without[0]]!r} has no attribute value at all; give it some, or "
+                "remove the class and its images."
+            )
         if repeated:
             raise UserError(f"{who}: the class name {repeated[0]!r} occurs more than once; names must be unique.")
+
+    def doubts(self) -> list[str]:
+        """What is allowed and yet rarely meant: constant attributes, classes that are alike."""
+        if self.image_attributes is not None:
+            return []
+        gaps = np.zeros(self.attributes.shape, bool) if self.missing is None else self.missing
+        table = np.where(gaps, np.nan, self.attributes)
+        with np.errstate(invalid="ignore"):
+            constant = np.flatnonzero(np.fmin.reduce(table) >= np.fmax.reduce(table))
+        found = []
+        if constant.size and len(table) > 1:
+            names = [self.attribute_names[a] if self.attribute_names else f"attribute {a + 1}" for a in constant]
+            found.append(
+                f"{self.name}: {constant.size} of {table.shape[1]} attributes (first: {names[0]}) are the same for all "
+                "classes and tell nothing."
+            )
+        first: dict[bytes, int] = {}
+        alike = [(first.setdefault(np.nan_to_num(row, nan=np.inf).tobytes(), c), c) for c, row in enumerate(table)]
+        alike = [(a, b) for a, b in alike if a != b]
+        if alike:
+            a, b = (self.class_names[c] for c in alike[0])
+            found.append(
+                f"{self.name}: {len(alike)} classes have the attributes of another one and cannot be told from it "
+                f"(first: {b!r}, as {a!r})."
+            )
+        return found
 
     def class_ids(self, names: list[str], where: str) -> Array:
         """Class numbers of ``names``, in their order; unknown names are refused with near misses."""
@@ -145,6 +180,8 @@ class ZeroShotData:
     """(C, q) where True, ``attributes`` has no value of its own but the mean of the seen classes that have one"""
     imputed_images: Array | None = None
     """(n, q) where True, ``Z_images`` has no value of its own but its class's"""
+    rows_unseen: tuple[int, ...] = ()
+    """Rows of the data, counted from 1, of the test images of unseen classes"""
 
     def __post_init__(self) -> None:
         who = f"{self.name} ({self.split})"
@@ -236,6 +273,7 @@ class ZeroShotData:
             attribute_names=tuple(table.attribute_names[a] for a in kept) if table.attribute_names else (),
             validation=_published_folds(table, seen),
             names_unseen=tuple(names[i] for i in split.test_unseen) if names else (),
+            rows_unseen=tuple(int(i) + 1 for i in split.test_unseen),
             key={
                 "content": content_hash(
                     table.features,
@@ -248,6 +286,7 @@ class ZeroShotData:
                 "split": {
                     **split.origin,
                     "rows": content_hash(split.trainval, split.test_seen, split.test_unseen),
+                    "n_seen": len(seen),
                     "unseen": [table.class_names[c] for c in unseen],
                 },
                 "provenance": dict(table.provenance),
@@ -410,5 +449,10 @@ def near(name: str, names: tuple[str, ...]) -> str:
     import difflib
 
     plain = {c.replace("+", " ").replace("_", " ").lower(): c for c in names}
-    close = difflib.get_close_matches(name.replace("+", " ").replace("_", " ").lower(), plain, n=1)
+    mine = name.replace("+", " ").replace("_", " ").lower()
+    # Short words are alike by chance (cat, ant), unless their letters are the same (dgo, dog).
+    close = [
+        c for c in difflib.get_close_matches(mine, plain, n=5)
+        if difflib.SequenceMatcher(None, mine, c).ratio() >= 0.7 or sorted(c) == sorted(mine)
+    ]  # fmt: skip
     return f" (did you mean {plain[close[0]]!r}?)" if close else ""

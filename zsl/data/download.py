@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import hashlib
 import json
 import logging
+import lzma
 import os
+import re
 import shutil
 import stat
+import struct
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from zsl.data.catalogue import ENTRIES, Archive
-from zsl.data.files import file_hash
-from zsl.errors import UserError
+from zsl.data.files import file_hash, foreign
+from zsl.errors import UserError, reason, writing
 
 log = logging.getLogger(__name__)
 
 # Checksums recorded at first use, in the data folder: a later download that differs is refused.
 RECORD = "checksums.json"
 _TIMEOUT_S = 60
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA}
+# What the standard library raises for an archive whose bytes are not what they should be.
+_DAMAGE = (
+    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error, EOFError,
+    RuntimeError, UnicodeDecodeError,
+)  # fmt: skip
+_ANOTHER_FOLDER = "choose another folder with --data-dir or ZSL_DATA"
+
+
+class BadArchive(UserError):
+    """The archive itself is at fault: damaged, no archive, or one that would write where it should not."""
 
 
 def download(
@@ -64,18 +81,28 @@ def download(
     archive = _archive(name, form)
     url = url or archive.url
     file = _file_name(url)
+    if known_hash is not None:
+        known_hash = _checksum(known_hash)
     store = data_dir / "downloads"
-    store.mkdir(parents=True, exist_ok=True)
+    with writing(store, _ANOTHER_FOLDER):
+        store.mkdir(parents=True, exist_ok=True)
     expected = known_hash or archive.known_hash or _recorded(data_dir).get(url)
     path = _fetch(url, file, store, expected, progress)
     try:
-        opened = _members(path)
-    except UserError:
-        path.unlink()  # so that the next try does not find it and believe it
-        raise
+        unpacked = unpack(path, data_dir / archive.into)
+    except BadArchive as error:
+        # Aside, so that the next try neither finds it and believes it, nor loses what somebody put there by hand.
+        aside = path.with_name(path.name + ".refused")
+        with writing(aside, _ANOTHER_FOLDER):
+            os.replace(path, aside)
+        raise UserError(
+            f"{str(error).removesuffix('.')}; it now lies in {aside}, and running this again fetches it anew."
+        ) from None
     if expected is None:
-        _record(data_dir, url, f"sha256:{file_hash(path)}")
-    return unpack(path, data_dir / archive.into, opened)
+        # Only what unpacked whole is worth holding later downloads to.
+        with writing(data_dir / RECORD, _ANOTHER_FOLDER):
+            _record(data_dir, url, f"sha256:{file_hash(path)}")
+    return unpacked
 
 
 def _archive(name: str, form: str | None) -> Archive:
@@ -93,11 +120,28 @@ def _archive(name: str, form: str | None) -> Archive:
 def _file_name(url: str) -> str:
     from urllib.parse import unquote, urlsplit
 
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # a port that is no number is found out only when asked for
+    except ValueError as error:
+        raise UserError(f"{url} is not the address of a file ({error}); http://... or https://... is needed.") from None
     name = PurePosixPath(unquote(parts.path)).name
-    if parts.scheme not in {"http", "https"} or not name or "\\" in name:
+    if parts.scheme not in {"http", "https"} or not host or not name or name == ".." or set(name) & set("\\\0"):
         raise UserError(f"{url} is not the address of a file; http://... or https://... is needed.")
     return name
+
+
+def _checksum(given: str) -> str:
+    """``ALGORITHM:DIGEST`` with the digest in lower case; without an algorithm it is SHA-256."""
+    algorithm, _, digest = given.lower().rpartition(":")
+    algorithm = algorithm or "sha256"
+    # The shake functions give digests of any length, so there is none to check.
+    if algorithm not in hashlib.algorithms_available or algorithm.startswith("shake"):
+        raise UserError(f"--hash {given}: {algorithm} is no known algorithm; use md5:DIGEST or sha256:DIGEST.")
+    length = 2 * hashlib.new(algorithm).digest_size
+    if not re.fullmatch(f"[0-9a-f]{{{length}}}", digest):
+        raise UserError(f"--hash {given}: a digest of {algorithm} has {length} hexadecimal digits.")
+    return f"{algorithm}:{digest}"
 
 
 def _fetch(url: str, file: str, store: Path, expected: str | None, progress: bool) -> Path:
@@ -126,7 +170,7 @@ def _fetch(url: str, file: str, store: Path, expected: str | None, progress: boo
             "replaced it, give the new one with --hash."
         ) from None
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None
+        raise UserError(f"{path} cannot be written ({reason(error)}); {_ANOTHER_FOLDER}.") from None
     return path
 
 
@@ -147,8 +191,10 @@ class _Resuming:
         headers = {"Accept-Encoding": "identity"}
         if have:
             headers |= {"Range": f"bytes={have}-", "If-Range": known["validator"]}
+        answered = False
         try:
             with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S) as response:
+                answered = True
                 if response.status_code == 416 and have == known.get("total"):
                     os.replace(part, output_file)
                     about.unlink(missing_ok=True)
@@ -169,10 +215,14 @@ class _Resuming:
                 with part.open("ab" if resumed else "wb") as f:
                     self._copy(response, f, have, total, part.name)
         except requests.RequestException as error:
+            if not answered:
+                raise UserError(
+                    f"{url} cannot be reached ({_why(error)}); check the address and the network, or give another "
+                    "address with --url."
+                ) from None
             arrived = part.stat().st_size if part.is_file() else 0
-            reason = type(error).__name__
             raise UserError(
-                f"{url} cannot be read to its end ({reason}, {arrived / 2**20:.1f} MB arrived); "
+                f"{url} cannot be read to its end ({_why(error)}, {arrived / 2**20:.1f} MB arrived); "
                 "run this again to go on."
             ) from None
         arrived = part.stat().st_size
@@ -208,6 +258,25 @@ class _Resuming:
                 bar.advance(task, len(chunk))
 
 
+def _why(error: BaseException) -> str:
+    """What a network library means, without its object addresses."""
+    from requests import Timeout, TooManyRedirects
+    from requests.exceptions import SSLError
+
+    if isinstance(error, TooManyRedirects):
+        return "it redirects in a circle"
+    if isinstance(error, SSLError):
+        return "its certificate is not accepted"
+    if isinstance(error, Timeout):
+        return f"no answer within {_TIMEOUT_S} s"
+    text = str(error)
+    if "NameResolutionError" in text or "getaddrinfo" in text:
+        return "there is no such host"
+    if "refused" in text:
+        return "the connection is refused"
+    return type(error).__name__
+
+
 def _recorded(data_dir: Path) -> dict[str, str]:
     try:
         found = json.loads((data_dir / RECORD).read_text(encoding="utf-8"))
@@ -236,7 +305,14 @@ def _members(path: Path) -> list[tuple[str, int]]:
             with zipfile.ZipFile(path) as z:
                 for info in z.infolist():
                     if stat.S_ISLNK(info.external_attr >> 16):
-                        raise UserError(f"{path} holds the link {info.filename!r}; nothing was unpacked.")
+                        raise BadArchive(f"{path} holds the link {info.filename!r}; nothing was unpacked.")
+                    if info.flag_bits & 1:
+                        raise BadArchive(f"{path} is encrypted ({info.filename!r}); unpack it yourself, or use --url.")
+                    if info.compress_type not in _METHODS:
+                        raise BadArchive(
+                            f"{path} is compressed by a method that Python does not know ({info.filename!r}); "
+                            "unpack it yourself, or use --url."
+                        )
                     if not info.is_dir():
                         found.append((info.filename, info.file_size))
         elif tarfile.is_tarfile(path):
@@ -245,23 +321,43 @@ def _members(path: Path) -> list[tuple[str, int]]:
                     if member.isdir():
                         continue
                     if not member.isfile():
-                        raise UserError(f"{path} holds the link or device {member.name!r}; nothing was unpacked.")
+                        raise BadArchive(f"{path} holds the link or device {member.name!r}; nothing was unpacked.")
                     found.append((member.name, member.size))
+                # A .tar ends before the file does; the checksum of a .gz comes last, and is checked only if it is read.
+                assert t.fileobj is not None
+                while t.fileobj.read(2**20):
+                    pass
         else:
-            start = path.open("rb").read(200).lstrip().lower()
-            html = start.startswith((b"<!doctype", b"<html", b"<?xml"))
-            what = "it is an HTML page" if html else "it is neither .zip nor .tar"
-            raise UserError(f"{path} is not an archive: {what}; the address may have changed (--url).")
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
-        raise UserError(f"{path} is a damaged archive ({error}); remove it and download it again.") from None
+            raise BadArchive(f"{path} is not an archive: {_no_archive(path)} (--url).")
+    except (*_DAMAGE, OSError) as error:
+        raise BadArchive(f"{path} is a damaged archive ({reason(error)}).") from None
     for name, _ in found:
         pure = PurePosixPath(name.replace("\\", "/"))
-        if pure.is_absolute() or ".." in pure.parts or ":" in pure.parts[0]:
-            raise UserError(f"{path} would write outside its folder ({name!r}); nothing was unpacked.")
-    return [(n, s) for n, s in found if not n.startswith("__MACOSX/")]
+        if pure.is_absolute() or ".." in pure.parts or not pure.parts or ":" in pure.parts[0] or "\0" in name:
+            raise BadArchive(f"{path} would write outside its folder ({name!r}); nothing was unpacked.")
+    found = [(n, s) for n, s in found if not n.startswith("__MACOSX/")]
+    if not found:
+        raise BadArchive(f"{path} holds no files; the address may have changed (--url).")
+    folders = {str(parent) for name, _ in found for parent in PurePosixPath(name).parents}
+    both = next((name for name, _ in found if str(PurePosixPath(name)) in folders), None)
+    if both is not None:
+        raise BadArchive(f"{path} holds {both!r} both as a file and as a folder; nothing was unpacked.")
+    return found
 
 
-def unpack(path: Path, target: Path, members: list[tuple[str, int]] | None = None) -> list[Path]:
+def _no_archive(path: Path) -> str:
+    with path.open("rb") as f:
+        start = f.read(1024)
+    if start.startswith(b"PK"):
+        return "it is a .zip that is cut short; download it again"
+    if start.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ")):
+        return "it is a compressed file, but a damaged one or no .tar; download it again"
+    return (
+        f"{foreign(start) or ('it is neither .zip nor .tar' if start else 'it is empty')}; the address may have changed"
+    )
+
+
+def unpack(path: Path, target: Path) -> list[Path]:
     """Unpack an archive in ``target``: files appear whole, existing ones stay (and must be the same).
 
     Returns
@@ -271,52 +367,63 @@ def unpack(path: Path, target: Path, members: list[tuple[str, int]] | None = Non
 
     Raises
     ------
-    UserError
-        See :func:`download`.
+    BadArchive
+        If the archive is at fault; UserError, see :func:`download`, for the rest.
     """
-    members = _members(path) if members is None else members
-    target.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(target).free
-    needed = sum(size for _, size in members)
-    if needed > free:
-        raise UserError(f"{path} needs {needed / 2**20:.0f} MB and {target} has {free / 2**20:.0f} MB left.")
-    folder = target.resolve()
-    for name, size in members:
-        place = target / name
-        # A link that lies in the target already could lead a harmless name elsewhere.
-        if not place.resolve().is_relative_to(folder):
-            raise UserError(f"{place} leads outside {target} (through a link); nothing was unpacked.")
-        if place.exists() and (not place.is_file() or place.stat().st_size != size):
-            raise UserError(f"{place} exists with another content and is not overwritten; move it away first.")
-    with tempfile.TemporaryDirectory(dir=target, prefix=".unpacking-") as temporary:
-        for name, stream in _streams(path, {name for name, _ in members}):
-            place, new = target / name, Path(temporary) / "file"
-            with new.open("wb") as f:
-                shutil.copyfileobj(stream, f, 2**20)
-            if place.exists():
-                if file_hash(place) != file_hash(new):
-                    raise UserError(f"{place} exists with another content and is not overwritten; move it away first.")
-                continue
-            place.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(new, place)
+    members = _members(path)
+    with writing(target, _ANOTHER_FOLDER):
+        target.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(target).free
+        needed = sum(size for _, size in members)
+        if needed > free:
+            raise UserError(
+                f"{path} needs {needed / 2**20:.0f} MB and {target} has {free / 2**20:.0f} MB left; {_ANOTHER_FOLDER}."
+            )
+        folder = target.resolve()
+        for name, size in members:
+            place = target / name
+            # A link that lies in the target already could lead a harmless name elsewhere.
+            if not place.resolve().is_relative_to(folder):
+                raise UserError(f"{place} leads outside {target} (through a link); nothing was unpacked.")
+            if place.exists() and (not place.is_file() or place.stat().st_size != size):
+                raise UserError(f"{place} exists with another content and is not overwritten; move it away first.")
+        with tempfile.TemporaryDirectory(dir=target, prefix=".unpacking-") as temporary:
+            try:
+                _place_all(path, target, {name for name, _ in members}, Path(temporary) / "file")
+            except (*_DAMAGE, OSError) as error:
+                # bz2 has no exception of its own; an OSError without a number is none of the operating system's.
+                if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile) and error.errno is not None:
+                    raise
+                raise BadArchive(f"{path} is a damaged archive ({reason(error)}).") from None
     return [target / top for top in dict.fromkeys(PurePosixPath(name).parts[0] for name, _ in members)]
 
 
+def _place_all(path: Path, target: Path, names: set[str], new: Path) -> None:
+    """Each file under its name once it is whole; ``new`` is where it grows."""
+    for name, stream in _streams(path, names):
+        place = target / name
+        with new.open("wb") as f:
+            shutil.copyfileobj(stream, f, 2**20)
+        if place.exists():
+            if file_hash(place) != file_hash(new):
+                raise UserError(f"{place} exists with another content and is not overwritten; move it away first.")
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(new, place)
+
+
 def _streams(path: Path, names: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as z:
-                for info in z.infolist():
-                    if info.filename in names:
-                        with z.open(info) as stream:
-                            yield info.filename, stream
-        else:
-            with tarfile.open(path) as t:
-                for member in t:
-                    if member.name in names and member.isfile():
-                        content = t.extractfile(member)
-                        assert content is not None
-                        with contextlib.closing(content):
-                            yield member.name, content
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise UserError(f"{path} is a damaged archive ({error}); remove it and download it again.") from None
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as z:
+            for info in z.infolist():
+                if info.filename in names:
+                    with z.open(info) as stream:
+                        yield info.filename, stream
+        return
+    with tarfile.open(path) as t:
+        for member in t:
+            if member.name in names and member.isfile():
+                content = t.extractfile(member)
+                assert content is not None
+                with contextlib.closing(content):
+                    yield member.name, content

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import tempfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,12 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array
-from zsl.data.files import file_hash
-from zsl.errors import UserError
+from zsl.data.files import file_hash, unreadable
 
 log = logging.getLogger(__name__)
 
 # Raised whenever a reader changes what it makes of a file: entries of another format are built again.
-_FORMAT = 1
+_FORMAT = 2
 # Below this size reading a file is about as fast as looking into the cache.
 _WORTH_CACHING = 16 * 2**20
 
@@ -120,6 +120,9 @@ class Folder:
             index = json.loads((store / f"{label}.json").read_text(encoding="utf-8"))
             if index["format"] != _FORMAT or len(index["sources"]) != len(sources):
                 return None
+            if index["check"] != _seal(index):
+                log.warning("the cache entry %s is damaged and is made again.", store / f"{label}.json")
+                return None
             stale = False
             for path, known in zip(sources, index["sources"], strict=True):
                 size, mtime = _stamp(path)
@@ -135,11 +138,14 @@ class Folder:
                 if path.stat().st_size != file["size"]:
                     return None
                 arrays[name] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, KeyError, TypeError):
+                if _checksum(arrays[name]) != file["crc32"]:
+                    log.warning("the cached array %s is damaged and is made again.", path)
+                    return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         if stale:
             with contextlib.suppress(OSError):
-                _write(store / f"{label}.json", json.dumps(index, indent=1).encode())
+                _write(store / f"{label}.json", json.dumps({**index, "check": _seal(index)}, indent=1).encode())
         self._use_all(label, sources, [known["sha256"] for known in index["sources"]])
         return arrays
 
@@ -152,8 +158,8 @@ class Folder:
             path = store / f"{label}-{name}-{version}.npy"
             with _new_file(path) as f:
                 np.lib.format.write_array(f, array, allow_pickle=False)
-            index["arrays"][name] = {"file": path.name, "size": path.stat().st_size}
-        _write(store / f"{label}.json", json.dumps(index, indent=1).encode())
+            index["arrays"][name] = {"file": path.name, "size": path.stat().st_size, "crc32": _checksum(array)}
+        _write(store / f"{label}.json", json.dumps({**index, "check": _seal(index)}, indent=1).encode())
         kept = {a["file"] for a in index["arrays"].values()}
         for old in store.glob(f"{label}-*.npy"):
             name = old.name.removeprefix(f"{label}-").rsplit("-", 1)[0]
@@ -186,8 +192,19 @@ def _stamp(path: Path) -> tuple[int, int]:
     try:
         stat = path.stat()
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+        raise unreadable(path, error) from None
     return stat.st_size, stat.st_mtime_ns
+
+
+def _checksum(array: Array) -> int:
+    """CRC-32 of an array's values: cheap beside the content hash that every run computes of what it read."""
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data) if array.size else 0
+
+
+def _seal(index: Mapping[str, Any]) -> str:
+    """A digest of all that an index says, so that one that was cut or edited is not believed."""
+    said = {k: v for k, v in index.items() if k != "check"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from zsl.checks import check_value
 from zsl.config import build
@@ -11,9 +11,26 @@ from zsl.data.dataset import ImageTable
 from zsl.errors import UserError
 
 
+def check_missing(missing: Any) -> None:
+    """Refuse any other way to treat missing attribute values than those there are."""
+    check_value(Literal["mean", "drop", "keep"], missing, "dataset.semantics.missing")
+
+
+def load_transforms(
+    dataset: Mapping[str, Any], feature: Mapping[str, Any], allow: Iterable[str] = ()
+) -> tuple[Any, Any]:
+    """The transforms of features and of attributes that a configuration describes."""
+    chosen = {k: v for k, v in dataset["semantics"].items() if k not in ("source", "missing")}
+    return (
+        build(feature, "feature", allow_targets=allow),
+        build({"_target_": feature["_target_"], **chosen}, "dataset.semantics", allow_targets=allow),
+    )
+
+
 def load_table(dataset: Mapping[str, Any], feature: str, source: str | None, allow: Iterable[str] = ()) -> ImageTable:
     """Every image of a dataset before any split; ``source`` names one of its attribute tables, ``None`` its default."""
     check_value(str | None, source, "dataset.semantics.source")
+    check_value(str, feature, "feature.name")
     given = {} if source is None else {"semantics": source}
     try:
         return build(dataset, "dataset", skip=("semantics", "shuffle_attributes"), allow_targets=allow,

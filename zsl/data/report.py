@@ -15,7 +15,7 @@ from zsl.data import xlsa17
 from zsl.data.dataset import ImageTable, Split, ZeroShotData
 from zsl.data.files import read_mat
 from zsl.data.folder import Folder
-from zsl.data.load import load_table
+from zsl.data.load import check_missing, load_table, load_transforms
 from zsl.data.tables import missing_values
 from zsl.errors import UserError
 
@@ -33,6 +33,11 @@ class Report:
     problems: list[str] = field(default_factory=list)
     """Why it cannot be used as configured; empty if it can"""
 
+    def wrong(self, error: UserError) -> None:
+        """Note a problem, once: several parts of a check may stumble over the same one."""
+        if str(error) not in self.problems:
+            self.problems.append(str(error))
+
     def say(self, what: str, value: object) -> None:
         self.facts.append((what, str(value)))
 
@@ -46,9 +51,11 @@ def check(plain: Mapping[str, Any]) -> Report:
     report = Report(dataset["name"])
     semantics = dataset["semantics"]
     try:
+        transforms = load_transforms(dataset, plain["feature"], allow)
+        check_missing(semantics.get("missing", "mean"))
         table = load_table(dataset, plain["feature"]["name"], semantics.get("source"), allow)
     except UserError as error:
-        report.problems.append(str(error))
+        report.wrong(error)
         _class_tables(report, _folder_of(dataset))
         return report
     _describe(report, table)
@@ -59,8 +66,13 @@ def check(plain: Mapping[str, Any]) -> Report:
     try:
         split = build(configured, "split", allow_targets=allow)(table)
         data = ZeroShotData.from_table(table, split, missing=semantics.get("missing", "mean"))
+        for key, transform, rows in (
+            ("feature", transforms[0], data.X),
+            ("dataset.semantics", transforms[1], data.Z_seen),
+        ):
+            _check_transform(key, transform, rows)
     except UserError as error:
-        report.problems.append(str(error))
+        report.wrong(error)
         return report
     if split.name not in table.splits:
         _try_split(report, table, split.name, split)
@@ -72,6 +84,15 @@ def check(plain: Mapping[str, Any]) -> Report:
     return report
 
 
+def _check_transform(key: str, transform: Any, rows: np.ndarray) -> None:
+    check = getattr(transform, "check", None)  # a transform of the user's own need not have one
+    if check is not None:
+        try:
+            check(rows.shape)
+        except UserError as error:
+            raise UserError(f"{key}.{error}") from None
+
+
 def _describe(report: Report, table: ImageTable) -> None:
     where = table.provenance
     report.say("folder", where.get("root", "-"))
@@ -79,6 +100,8 @@ def _describe(report: Report, table: ImageTable) -> None:
         report.say("layout", where["layout"])
     report.say("images", len(table.features))
     report.say("features", f"{table.feature}, {table.features.shape[1]} columns, {table.features.dtype}")
+    if where.get("columns"):
+        report.say("columns", where["columns"])
     sizes = np.bincount(table.labels[table.labels >= 0], minlength=len(table.class_names))
     filled = sizes[sizes > 0]
     report.say(
@@ -101,7 +124,7 @@ def _describe(report: Report, table: ImageTable) -> None:
         report.say("identical images", f"{same} images have the features of another one")
     for file, digest in where.get("files", {}).items():
         report.say("file", f"{file}  {digest}")
-    report.leaks += table.notes
+    report.leaks += [*table.notes, *table.doubts()]
 
 
 def _missing(missing: np.ndarray | None, classes: tuple[str, ...], attributes: tuple[str, ...]) -> str:
@@ -133,7 +156,7 @@ def _try_split(report: Report, table: ImageTable, name: str, split: Split) -> No
     try:
         ZeroShotData.from_table(table, split)
     except UserError as error:
-        report.problems.append(str(error))
+        report.wrong(error)
 
 
 def _folder_of(dataset: Mapping[str, Any]) -> Path | None:
@@ -160,7 +183,7 @@ def _class_tables(report: Report, root: Path | None) -> None:
             report.splits.append({"split": path.stem, "seen": "?", "unseen": "?", **counts, "from": path.name})
             report.leaks += xlsa17.leaks(stored, path)
         except UserError as error:
-            report.problems.append(str(error))
+            report.wrong(error)
 
 
 def _other_tables(report: Report, table: ImageTable) -> None:

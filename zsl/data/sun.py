@@ -16,7 +16,15 @@ from zsl.data.dataset import ImageTable
 from zsl.data.files import need, read_mat
 from zsl.data.folder import Folder
 from zsl.data.layout import CLASS_LISTS, archive_provenance, choose, with_class_splits
-from zsl.data.tables import feature_file, in_image_order, missing_values, named_table, read_features, validation_lists
+from zsl.data.tables import (
+    feature_file,
+    in_image_order,
+    missing_values,
+    named_table,
+    need_same_classes,
+    read_features,
+    validation_lists,
+)
 from zsl.errors import UserError
 
 
@@ -62,7 +70,16 @@ def load(
     own = need(read_mat(labels_path), "labels_cv", labels_path)
     if own.ndim != 2 or len(images) not in own.shape:
         raise UserError(f"{labels_path}: labels_cv has shape {own.shape}, but images.mat lists {len(images)} images.")
+    if not np.issubdtype(own.dtype, np.number) or np.iscomplexobj(own):
+        raise UserError(f"{labels_path}: labels_cv holds {own.dtype} values; numbers from 0 to 1 are needed.")
     own = np.ascontiguousarray(own if own.shape[0] == len(images) else own.T, dtype=np.float32)
+    strange = np.argwhere(~((own >= 0) & (own <= 1) | np.isnan(own)))
+    if len(strange):
+        i, a = strange[0]
+        raise UserError(
+            f"{labels_path}: attribute {a + 1} of image {i + 1} is {own[i, a]}, but labels_cv holds shares of "
+            "annotators, from 0 to 1; unpack the archive again."
+        )
     image_rows = None
     if semantics in (None, "continuous", "image"):
         sums = np.zeros((len(class_names), own.shape[1]))
@@ -82,10 +99,15 @@ def load(
         rows = np.zeros((len(class_names), other[0].shape[1])) if other[1] else other[0]
 
     path = feature_file(
-        where, feature, name, "the archive holds no features; python -m zsl.extract makes them from the images"
+        where,
+        feature,
+        name,
+        f"the archive holds no features; python -m zsl.extract IMAGES --to {where / 'lite0.npz'} feature=lite0, "
+        "with the folder that SUNAttributeDB_Images unpacks to, makes some (then: feature=lite0)",
     )
     stored = read_features(folder, path)
     order = in_image_order(stored, images, path)
+    need_same_classes(stored, order, labels, class_names, path, images_path)
     in_order = len(order) == len(stored.rows) and bool((order == np.arange(len(order))).all())
     attributes_path = folder / "attributes.mat"
     attribute_names: tuple[str, ...] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +12,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.dataset import near
-from zsl.data.files import need, read_lines, read_mat, read_npy, read_npz, read_table
+from zsl.data.files import as_text, need, read_lines, read_mat, read_npy, read_npz, read_table
 from zsl.data.folder import Folder
 from zsl.errors import UserError
 
@@ -18,6 +20,8 @@ from zsl.errors import UserError
 STORED_AS = {"resnet101": "res101"}
 # Where the file names of images are kept beside features, by whoever wrote them.
 _NAME_KEYS = ("files", "image_files", "image_names")
+# No table has as many classes: a larger label is damage, and would overflow or fill the memory.
+_MOST = 2**31
 
 
 def feature_file(folder: Path, feature: str, name: str, how_to_get: str) -> Path:
@@ -52,6 +56,8 @@ class Features(NamedTuple):
     """Names of the classes that the labels count, or none"""
     network: str = ""
     """What made the features and from which weights, as :mod:`zsl.extract` writes it"""
+    from_one: bool = False
+    """Whether the file counts its labels from 1, or has no 0 that would tell otherwise"""
 
 
 def read_features(folder: Folder, path: Path) -> Features:
@@ -68,16 +74,18 @@ def read_features(folder: Folder, path: Path) -> Features:
     def make() -> dict[str, Array]:
         keys = ["features", "labels", "class_names", "network", *_NAME_KEYS]
         stored = (read_npz if path.suffix == ".npz" else read_mat)(path, keys)
-        labels = class_numbers(need(stored, "labels", path), path)
+        given = need(stored, "labels", path)
+        labels = class_numbers(given, path)
         rows = oriented(need(stored, "features", path), labels, path)
         del stored["features"]
         names = next((stored[k] for k in _NAME_KEYS if k in stored), np.empty(0, "U1"))
         return {
             "features": as_float32(rows, path),
             "labels": labels,
-            "names": names.ravel().astype(str),
-            "classes": stored.get("class_names", np.empty(0, "U1")).ravel().astype(str),
-            "network": stored.get("network", np.array("")).ravel().astype(str),
+            "names": as_text(names, path, "file names"),
+            "classes": as_text(stored.get("class_names", np.empty(0, "U1")), path, "class_names"),
+            "from_one": np.array([given.min() > 0]),
+            "network": as_text(stored.get("network", np.array("")), path, "network"),
         }
 
     found = folder.cached(f"{path.stem}{path.suffix.replace('.', '-')}", [path], make)
@@ -85,7 +93,12 @@ def read_features(folder: Folder, path: Path) -> Features:
     if names and len(names) != len(found["labels"]):
         raise UserError(f"{path}: {len(names)} file names for {len(found['labels'])} images; there must be one each.")
     return Features(
-        found["features"], np.array(found["labels"]), names, tuple(found["classes"].tolist()), str(found["network"][0])
+        found["features"],
+        np.array(found["labels"]),
+        names,
+        tuple(found["classes"].tolist()),
+        str(found["network"][0]),
+        bool(found["from_one"][0]),
     )
 
 
@@ -122,6 +135,7 @@ def in_image_order(stored: Features, image_names: Sequence[str], path: Path) -> 
                 "store the file names as 'files' (python -m zsl.extract does)."
             )
         return np.arange(len(image_names))
+    image_names = [unicodedata.normalize("NFC", n) for n in image_names]
     index = {n.replace("\\", "/"): i for i, n in enumerate(stored.image_names)}
     last = {n.rsplit("/", 1)[-1]: i for n, i in index.items()}
     if len(last) < len(index):
@@ -136,18 +150,61 @@ def in_image_order(stored: Features, image_names: Sequence[str], path: Path) -> 
     return np.array(found)
 
 
+def need_same_classes(
+    stored: Features, order: Array, labels: Array, class_names: Sequence[str], path: Path, table: Path
+) -> None:
+    """Refuse features whose own labels divide the images into other classes than the archive does.
+
+    Features are matched to images by name or position; where they have labels, these tell whether the match is right.
+    Numbers and names of classes may differ between the two (another order, ``a_abbey`` for ``abbey``), the division
+    into classes may not; and where both name a class alike, it must be the same.
+
+    Parameters
+    ----------
+    order : (n,)
+        Rows of ``stored`` for the images of the archive.
+    labels : (n,)
+        The archive's labels.
+    table : Path
+        The archive's file of labels, for the sentence.
+    """
+    theirs = stored.labels[order]
+    names = [f"class {c + 1}" for c in range(int(theirs.max()) + 1)]
+    if len(stored.class_names) >= len(names):
+        names = [plain_name(c) for c in stored.class_names]
+        known = {plain_name(c): i for i, c in enumerate(class_names)}
+        index = np.array([known.get(c, -1) for c in names])[theirs]
+        wrong = (index >= 0) & (index != labels)
+    else:
+        wrong = np.zeros(len(labels), bool)
+    for a, b in ((theirs, labels), (labels, theirs)):
+        # The other's class of the first image of each class must be that of all its images.
+        _, first, which = np.unique(a, return_index=True, return_inverse=True)
+        wrong |= b != b[first][which]
+    if wrong.any():
+        i = int(wrong.argmax())
+        raise UserError(
+            f"{path}: its labels disagree with {table} for {wrong.sum()} of {len(labels)} images (first: {i + 1}, "
+            f"{names[theirs[i]]!r}, {class_names[labels[i]]!r}); the rows are in another order or of other images: "
+            "store the file names as 'files' (python -m zsl.extract does), or extract them again."
+        )
+
+
 def class_numbers(labels: Array, path: Path) -> Array:
     """Labels as int64 counted from 0: 1-based (the published form) unless a 0 occurs."""
     labels = np.asarray(labels).ravel()
+    if labels.dtype.kind in "US":
+        raise UserError(f"{path}: labels are text; class numbers are needed here (names are read by dataset=tabular).")
     if not labels.size:
         raise UserError(f"{path}: there are no labels; one class number per image is needed.")
-    if not np.issubdtype(labels.dtype, np.number) or np.any(labels != np.floor(labels)):
+    if not np.issubdtype(labels.dtype, np.number) or np.iscomplexobj(labels) or np.any(labels != np.floor(labels)):
         raise UserError(
             f"{path}: labels hold {labels.dtype} values that are not whole numbers; class numbers are needed."
         )
+    for what, bad in (("smallest", labels.min()), ("largest", labels.max())):
+        if not 0 <= bad < _MOST:
+            raise UserError(f"{path}: the {what} label is {bad:.10g}; labels count classes from 1 (or 0).")
     labels = labels.astype(np.int64)
-    if labels.min() < 0:
-        raise UserError(f"{path}: the smallest label is {labels.min()}; labels count classes from 1 (or 0).")
     return labels if labels.min() == 0 else labels - 1
 
 
@@ -282,6 +339,8 @@ def named_table(folder: Folder, source: str, class_names: Sequence[str], n_image
     if suffix == ".txt":
         lines = read_lines(path)
         first = lines[0].split() if lines else []
+        if len(lines) > 1 and len(first) == 2 and all(v.isdigit() for v in first) and _is_header(first, lines[1]):
+            lines, first = lines[1:], lines[1].split()
         if first and not _is_number(first[0]):
             return _word_vectors(lines, class_names, path), False
         table = read_table(path)
@@ -304,6 +363,10 @@ def named_table(folder: Folder, source: str, class_names: Sequence[str], n_image
 def ordered(rows: Array, names: Sequence[str], class_names: Sequence[str], path: Path) -> Array:
     """``rows`` (one per name) in the order of ``class_names``; every class must have one."""
     index = {n: i for i, n in enumerate(names)}
+    if len(index) < len(names):
+        twice = next((n for n, k in Counter(names).items() if k > 1 and n in set(class_names)), None)
+        if twice is not None:
+            raise UserError(f"{path}: the class {twice!r} has more than one row; keep one.")
     for name in class_names:
         if name not in index:
             raise UserError(
@@ -324,6 +387,12 @@ def _word_vectors(lines: list[str], class_names: Sequence[str], path: Path) -> A
             raise UserError(f"{path}: line {i + 1} has {len(rows[-1])} numbers where the first has {len(rows[0])}.")
         names.append(name)
     return ordered(np.array(rows), names, class_names, path)
+
+
+def _is_header(first: list[str], line: str) -> bool:
+    """Whether a file of word vectors starts as word2vec writes it: number of words, number of dimensions."""
+    name, *numbers = line.split()
+    return not _is_number(name) and len(numbers) == int(first[1])
 
 
 def _is_number(text: str) -> bool:

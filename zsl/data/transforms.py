@@ -59,11 +59,8 @@ class Preprocess:
             constant = deviation <= 1e-12 * np.maximum(np.abs(X).max(axis=0), 1e-300)
             self.scale_ = np.where(constant, 1.0, deviation)
         self.components_ = None
+        self.check(X.shape)
         if self.pca is not None:
-            if not self.centre:
-                raise UserError("pca needs centre=true: principal axes are those of centred data.")
-            if self.pca > min(X.shape):
-                raise UserError(f"pca={self.pca} is more than the training data allow: {min(X.shape)}.")
             X = self._scaled(X if X is not given else X.copy())
             from sklearn.decomposition import PCA
 
@@ -71,6 +68,15 @@ class Preprocess:
             solver = "covariance_eigh" if X.shape[0] > X.shape[1] else "full"
             self.components_ = PCA(self.pca, svd_solver=solver).fit(X).components_
         return self
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise the UserError that :meth:`fit` would raise for rows of this shape (n, p)."""
+        if self.pca is None:
+            return
+        if not self.centre:
+            raise UserError("pca needs centre=true: principal axes are those of centred data.")
+        if self.pca > min(shape):
+            raise UserError(f"pca={self.pca} is more than the training data allow: {min(shape)}.")
 
     def transform(self, X: Array) -> Array:
         """The same map for any rows (m, p); every row on its own."""

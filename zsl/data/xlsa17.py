@@ -6,15 +6,17 @@ split, ``att_splits_ss.mat`` (or ``../standard_split/FOLDER/att_splits.mat``, as
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
 
 from zsl.checks import Array
 from zsl.data.dataset import ImageTable, Split
-from zsl.data.files import need, read_lines, read_mat
+from zsl.data.files import as_text, need, read_lines, read_mat
 from zsl.data.folder import Folder
 from zsl.data.tables import (
+    Features,
     class_list,
     class_rows,
     feature_file,
@@ -27,6 +29,10 @@ from zsl.data.tables import (
 )
 from zsl.errors import UserError
 
+log = logging.getLogger(__name__)
+
+# What classes are called where neither the table nor allclasses.txt names them.
+_UNNAMED = "class_{}"
 HOW_TO_GET = (
     "download xlsa17.zip from the page of 'Zero-shot learning: the good, the bad and the ugly' (Xian et al.) "
     "and put its folder there, or set ZSL_DATA (or dataset.root) to where it is"
@@ -79,18 +85,21 @@ def load(
         raise UserError(f"dataset={name}: {main} is missing; {HOW_TO_GET}.")
     stored = read_mat(folder.use(main))
     class_names = names_of(stored, folder, main, int(found.labels.max()) + 1)
+    notes = list(leaks(stored, main))
+    # Names that were made up say nothing about the lists beside the table.
+    named = class_names[0] != _UNNAMED.format(1)
+    if not named and any(folder.root.glob("*classes*.txt")):
+        notes.append(
+            f"{main.name} has no class names, so the class lists beside it are not used; put the names in the table's "
+            f"order, one per line, into {folder / 'allclasses.txt'}."
+        )
+    listed = class_list(folder, "testclasses.txt", class_names) if named else None
     labels = in_class_order(found, class_names, path, main)
+    labels, said = _base(found, labels, stored, class_names, listed, path, main)
+    notes += said
     attributes, missing, image_rows = read_semantics(folder, stored, main, class_names, semantics, len(labels))
 
-    splits, notes = {"proposed": _split(stored, "proposed", labels, main)}, leaks(stored, main)
-    listed = class_list(folder, "testclasses.txt", class_names)
-    unseen = {class_names[c] for c in splits["proposed"].unseen}
-    if listed is not None and set(listed) != unseen:
-        odd = min(set(listed) ^ unseen)
-        notes.append(
-            f"{main.name}: test_unseen_loc holds images of other classes than testclasses.txt names (such as {odd!r}); "
-            f"labels in {path.name} and the split may belong to different datasets."
-        )
+    splits = {"proposed": _split(stored, "proposed", labels, main)}
     standard = standard_files(folder.root)
     for candidate in standard:
         if candidate.is_file():
@@ -114,7 +123,7 @@ def load(
         semantics=semantics or "continuous",
         splits=splits,
         n_unseen=len(splits["proposed"].unseen),
-        validation=validation_lists(folder, class_names),
+        validation=validation_lists(folder, class_names) if named else (),
         notes=tuple(notes),
         provenance={
             "root": str(folder.root),
@@ -125,6 +134,56 @@ def load(
             "missing_splits": {"standard": f"it would be read from {standard[0]} or {standard[1]}; "},
         },
     )
+
+
+def _base(
+    found: Features,
+    labels: Array,
+    stored: dict[str, Array],
+    class_names: tuple[str, ...],
+    listed: tuple[str, ...] | None,
+    path: Path,
+    main: Path,
+) -> tuple[Array, list[str]]:
+    """``labels``, moved by one where they count from 0 although no image has class 0, and findings worth a sentence.
+
+    Numbers 1..C-1 of C classes are either the first C-1 classes counted from 1 or the last ones counted from 0, and
+    every class would silently take its neighbour's attributes. ``testclasses.txt`` decides.
+
+    Raises
+    ------
+    UserError
+        If the split's unseen images are of other classes than ``testclasses.txt`` names under either reading.
+    """
+    # Names in the feature file, a 0 or the highest number leave no doubt.
+    free = not found.class_names and found.from_one and int(labels.max()) + 1 < len(class_names)
+    if listed is None:
+        doubt = (
+            f"{path.name}: no image has the label {len(class_names)}, so the labels are taken to count from 1 with the "
+            f"last class ({class_names[-1]!r}) empty; if they count from 0, put testclasses.txt, the names of the "
+            "unseen classes, beside it."
+        )
+        if free:
+            log.warning("%s", doubt)
+        return labels, [doubt] if free else []
+    test = locations(stored, "test_unseen_loc", len(labels), main)
+
+    def classes(moved: Array) -> set[str]:
+        return {class_names[c] for c in np.unique(moved[test])}
+
+    if classes(labels) == set(listed):
+        return labels, []
+    if free and classes(labels + 1) == set(listed):
+        return labels + 1, [f"{path.name}: labels count from 0, as testclasses.txt shows, though no image has class 0."]
+    odd = min(set(listed) ^ classes(labels))
+    said = (
+        f"{main}: test_unseen_loc holds images of other classes than testclasses.txt names (such as {odd!r}); labels "
+        f"in {path.name} and the split belong to different datasets or count classes differently: put right or remove "
+        "testclasses.txt."
+    )
+    if main.name == "att_splits.mat":
+        raise UserError(said)
+    return labels, [said]  # another split than the one the list came with may leave other classes unseen
 
 
 def unpacked(root: str | Path) -> Path:
@@ -142,16 +201,23 @@ def standard_files(folder: Path) -> list[Path]:
 def names_of(stored: dict[str, Array], folder: Folder, path: Path, n_labels: int) -> tuple[str, ...]:
     """Class names from the file, from ``allclasses.txt``, or ``class_1`` to ``class_C`` where neither has them."""
     if "allclasses_names" in stored:
-        return tuple(str(c).strip() for c in stored["allclasses_names"].ravel())
+        cells = stored["allclasses_names"]
+        if cells.ndim == 2 and np.issubdtype(cells.dtype, np.integer):
+            # A character matrix of MATLAB, by a program that did not say so: each row a name, blanks after it.
+            return tuple("".join(map(chr, row)).strip() for row in cells)
+        return tuple(c.strip() for c in as_text(cells, path, "allclasses_names").tolist())
     shape = need(stored, "att", path).shape
     listed = folder / "allclasses.txt"
     if listed.is_file():
         names = tuple(read_lines(folder.use(listed)))
         if len(names) in shape:
             return names
+        raise UserError(f"{listed} has {len(names)} names, but att has shape {shape}; put right or remove the list.")
     # Without names the table's own sides decide; labels settle it where every class has images.
-    n_classes = n_labels if n_labels in shape else min((s for s in shape if s >= n_labels), default=n_labels)
-    return tuple(f"class_{c + 1}" for c in range(n_classes))
+    n_classes = n_labels if n_labels in shape else min((s for s in shape if s >= n_labels), default=0)
+    if not n_classes:
+        raise UserError(f"{path}: att has shape {shape}, but there is an image of class {n_labels}; they do not fit.")
+    return tuple(_UNNAMED.format(c + 1) for c in range(n_classes))
 
 
 def read_semantics(
@@ -168,9 +234,11 @@ def read_semantics(
         rows = class_rows(need(stored, "att" if source != "original" else "original_att", path), n_classes, path)
         missing = missing_values(rows)
         original = stored.get("original_att")
-        if original is not None and original.shape == stored["att"].shape:
+        # Each table may lie either way, whatever the other does.
+        original = None if original is None else class_rows(original, n_classes, path, "original_att")
+        if original is not None and original.shape == rows.shape:
             # ``att`` is ``original_att`` with each class at unit length, where a -1 is not recognisable any more.
-            marked = missing_values(class_rows(original, n_classes, path, "original_att"))
+            marked = missing_values(original)
             missing = marked if missing is None else missing if marked is None else marked | missing
         return rows, missing, None
     if source == "binary" and (folder / "binaryAtt_splits.mat").is_file():
@@ -220,11 +288,13 @@ def locations(stored: dict[str, Array], key: str, n_images: int | None, path: Pa
     """Rows (0-based, int64) that ``key`` points to."""
     # Stored as uint16 or double; int64 first, since arithmetic on uint16 overflows.
     raw = need(stored, key, path).ravel()
-    if not np.issubdtype(raw.dtype, np.number) or np.any(raw != np.floor(raw)):
+    if not np.issubdtype(raw.dtype, np.number) or not np.isfinite(raw).all() or np.any(raw != np.floor(raw)):
         raise UserError(f"{path}: {key} holds {raw.dtype} values that are not whole numbers; it lists images from 1.")
     loc = raw.astype(np.int64)
     if loc.size and (loc.min() < 1 or (n_images is not None and loc.max() > n_images)):
         bad = loc.min() if loc.min() < 1 else loc.max()
+        if n_images is None:
+            raise UserError(f"{path}: {key} points to image {bad}; images are counted from 1.")
         raise UserError(
             f"{path}: {key} points to image {bad}, but there are {n_images} images (counted from 1); "
             "features and splits belong to different datasets."

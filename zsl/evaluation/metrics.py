@@ -8,6 +8,21 @@ from zsl.checks import Array
 from zsl.errors import UserError
 
 
+def check_labels(scores: Array, y: Array) -> None:
+    """Raise :class:`UserError` unless scores (L, C) have no NaN and ``y`` (L,) are some of their classes; L > 0."""
+    if scores.ndim != 2 or y.shape != (len(scores),) or not scores.size:
+        raise UserError(f"scores of shape {scores.shape} do not go with labels of shape {y.shape}: (L, C) and (L,).")
+    if np.isnan(scores).any():
+        raise UserError(
+            f"{np.isnan(scores).any(axis=1).sum()} of {len(scores)} images have NaN scores; no accuracy is defined."
+        )
+    if y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= scores.shape[1]:
+        raise UserError(
+            f"labels run from {y.min()} to {y.max()} where there are {scores.shape[1]} classes; "
+            "leave images of unknown class out."
+        )
+
+
 def hit_probability(scores: Array, y: Array, k: int) -> Array:
     """Probability (L,) that the true class is among the K best, ties broken at random.
 

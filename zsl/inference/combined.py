@@ -61,7 +61,7 @@ def csls(anchors: Array, *, hub_neighbors: Count = 10) -> Array:
 
 @uses("unlabelled test images")
 def inverted_softmax(anchors: Array, *, hub_temperature: Positive = 1.0) -> Array:
-    """Probability of each image given the class (Smith et al. 2017): softmax over test images, not over classes; (L, M).
+    """Probability of each image given the class (Smith et al. 2017): softmax over images, not over classes; (L, M).
 
     The logarithm of ``exp(s_im / T) / sum_j exp(s_jm / T)`` for standard scores s of ``inference.anchors``.
     """

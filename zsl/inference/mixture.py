@@ -6,8 +6,9 @@ Directions :math:`u_i` of whitened images, mean directions :math:`\mu_m`, class 
 .. math:: p_{im} \propto \pi_m \exp(\kappa \langle u_i, \mu_m \rangle + \tau s_{im}) .
 
 It is the E-step of a mixture of von Mises-Fisher distributions with common concentration, in which what the attributes
-say of an image is a prior; the M-step sets :math:`\mu_m \propto \sum_i p_{im} u_i` and :math:`\pi_m = \sum_i p_{im} / L`.
-The log-likelihood :math:`\sum_i \log \sum_m \pi_m \exp(\kappa \langle u_i, \mu_m \rangle + \tau s_{im})` never falls.
+say of an image is a prior; the M-step sets :math:`\mu_m \propto \sum_i p_{im} u_i` and
+:math:`\pi_m = \sum_i p_{im} / L`. The log-likelihood
+:math:`\sum_i \log \sum_m \pi_m \exp(\kappa \langle u_i, \mu_m \rangle + \tau s_{im})` never falls.
 """
 
 from __future__ import annotations
@@ -46,7 +47,11 @@ class Mixture:
     """Mean log-likelihood of each iteration; with free masses it never falls."""
 
 
-@uses("attributes of unseen classes", "unlabelled test images", when={"uniform_masses": "class prior: classes are equally frequent"})
+@uses(
+    "attributes of unseen classes",
+    "unlabelled test images",
+    when={"uniform_masses": "class prior: classes are equally frequent"},
+)
 def mixture(
     anchors: Array,
     X: Array,
@@ -86,7 +91,8 @@ def mixture(
         uniform_masses=uniform_masses,
         max_iter=mixture_max_iter,
     )
-    log.info("mixture: %d iterations, class masses %.3f to %.3f", len(found.objective), found.masses.min(), found.masses.max())  # fmt: skip
+    n_iter, masses = len(found.objective), found.masses
+    log.debug("mixture: %d iterations, class masses %.3f to %.3f", n_iter, masses.min(), masses.max())
     return np.log(np.maximum(found.P, np.finfo(float).tiny))
 
 
@@ -104,7 +110,7 @@ def expectation_maximisation(
 
     Stops when the mean log-likelihood gains at most ``tol``.
     """
-    L, M = prior.shape
+    M = prior.shape[1]
     log_masses = np.full(M, -np.log(M))
     objective: list[float] = []
     for _ in range(max_iter):

@@ -15,10 +15,10 @@ from scipy.optimize import minimize_scalar
 from zsl.checks import Array
 from zsl.inference.labels import unit_rows
 
-# Share of the mean variance that whitening adds to every direction. Chosen on validation classes of cifar_awa and digits
-# (docs/defaults.md): from .1 to .6 nothing much changes, without any the directions of least variance take over.
+# Share of the mean variance that whitening adds to every direction. Chosen on validation classes of cifar_awa and
+# digits (docs/defaults.md): from .1 to .6 nothing much changes, without any the directions of least variance take over.
 _SHRINKAGE = 0.3
-# Ridge on the side of features when class means are predicted from attributes, in units of the mean squared attribute row.
+# Ridge on the side of features when class means are predicted from attributes, in units of the mean squared row.
 _PROTOTYPE_RIDGE = 0.1
 # Code-ESZSL: penalties on codes, in units of their mean squared norm, and on attributes.
 _CODE_RIDGE, _ATTRIBUTE_RIDGE = 10.0, 1.0
@@ -103,8 +103,8 @@ def whitening(X: Array, y: Array) -> Array:
 def concentration(U: Array, y: Array, sums: Array, n: Array) -> float:
     """kappa that maximises the likelihood of the labels of unit rows U (n, p) under ``softmax(kappa <u, mu_c>)``.
 
-    ``mu_c`` are the mean directions of classes; that of an image's own class leaves this image out, since otherwise more
-    dimensions than images would make any kappa look too good. ``sums`` (C, p) and ``n`` (C,) are of all images.
+    ``mu_c`` are the mean directions of classes; that of an image's own class leaves this image out, since otherwise
+    more dimensions than images would make any kappa look too good. ``sums`` (C, p) and ``n`` (C,) are of all images.
     """
     several = n[y] > 1
     if len(n) < 2 or not several.any():

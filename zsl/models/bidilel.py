@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import scipy.linalg
-from scipy.optimize import minimize
 
 from zsl.checks import Array, Count, Positive
 from zsl.inference.labels import squared_distances
 from zsl.models.base import Inductive, Shared, class_means
+from zsl.models.descent import descend
 from zsl.models.spectral import gram, ridge, spectrum
 
 # Distances below this share of the mean one would get a weight without bound.
@@ -79,11 +80,10 @@ class BiDiLEL(Inductive):
         delta = np.maximum(self.scale_ * np.sqrt(squared_distances(S, self.S_)), self.closest_)
         return np.array(
             [
-                minimize(self.stress, s @ self.towards_, args=(row,), jac=True, method="L-BFGS-B",
-                         options={"gtol": 1e-8, "ftol": 1e-14, "maxiter": 500}).x
+                descend(partial(self.stress, delta=row), s @ self.towards_, tol=1e-9, max_iter=500).x
                 for s, row in zip(S, delta)
             ]
-        )  # fmt: skip
+        )
 
     def stress(self, b: Array, delta: Array) -> tuple[float, Array]:
         """Sammon's stress of a place b (d,) for distances delta (C_seen,), and its gradient."""

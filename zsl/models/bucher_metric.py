@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.optimize import minimize
 
 from zsl.checks import Array, Count, NonNegative, Positive
 from zsl.inference.labels import squared_distances
 from zsl.models.base import AttributePredictor, Shared, class_means
 from zsl.models.compatibility import row_space
+from zsl.models.descent import descend
 from zsl.models.spectral import Conditioned, spectrum
 
 
@@ -108,15 +108,11 @@ class BucherMetric(AttributePredictor):
             return value, np.concatenate([g.ravel() for g in (space.slope(dWX), *others)]).astype(np.float64)
 
         first = np.concatenate([a.ravel() for a in start])
-        largest = float(np.abs(flat_objective(first)[1]).max()) or 1.0
-        found = minimize(
-            flat_objective, first, jac=True, method="L-BFGS-B",
-            options={"maxiter": self.max_iter, "maxfun": 2 * self.max_iter, "gtol": self.tol * largest, "ftol": 0.0},
-        )  # fmt: skip
+        found = descend(flat_objective, first, tol=self.tol, max_iter=self.max_iter)
         WX, b, WA, tau = unpack(found.x)
         self.WX_, self.b_, self.WA_ = (W.astype(dtype, copy=False) for W in (WX @ Q.T, b @ Q.T, Q @ WA))
         self.tau_ = float(tau[0])
-        self.residual_ = float(np.abs(found.jac).max()) / largest
+        self.residual_ = found.residual
 
     def _attributes(self, X: Array) -> Array:
         return X @ self.WX_ + self.b_

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax
 
 from zsl.checks import Array
+from zsl.models.descent import descend
 from zsl.models.spectral import Conditioned, Spectrum
 
 Loss = Callable[[Array], tuple[float, Array]]
@@ -65,42 +65,8 @@ def fit_linear(
         slope = np.concatenate([dU.ravel(), bias * shrink_b * C * dF.sum(axis=0)])
         return scale * (0.5 * float(np.vdot(W, W)) + C * value), scale * slope
 
-    start = np.zeros(m * k + k)
-    largest = float(np.abs(objective(start)[1]).max()) or 1.0
-    found = minimize(
-        objective, start, jac=True, method="L-BFGS-B",
-        options={"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": tol * largest, "ftol": 0.0, "maxcor": 20},
-    )  # fmt: skip
-    theta, gradient = found.x, found.jac
-    if np.abs(gradient).max() > tol * largest and found.nit < max_iter:
-        theta, gradient = _polish(lambda t: objective(t)[1], theta, gradient, tol * largest)
-    return Linear(*unpack(theta), float(np.abs(gradient).max()) / largest, int(found.nit))
-
-
-def _polish(
-    slope: Callable[[Array], Array], x: Array, g: Array, goal: float, max_iter: int = 300
-) -> tuple[Array, Array]:
-    """Barzilai-Borwein steps from near the minimum; the best point, and its gradient.
-
-    Values of the objective tell points apart down to the square root of rounding, where a line search ends; gradients
-    go on to do so.
-    """
-    best, best_g = x, g
-    step = 1e-3 / max(float(np.linalg.norm(g)), 1e-300) * max(float(np.linalg.norm(x)), 1e-300)
-    step = min(step, 1.0)
-    for _ in range(max_iter):
-        new = x - step * g
-        new_g = slope(new)
-        s, d = new - x, new_g - g
-        curvature = float(s @ d)
-        if curvature <= 0:
-            break
-        x, g, step = new, new_g, float(s @ s) / curvature
-        if np.abs(g).max() < np.abs(best_g).max():
-            best, best_g = x, g
-        if np.abs(g).max() <= goal:
-            break
-    return best, best_g
+    found = descend(objective, np.zeros(m * k + k), tol=tol, max_iter=max_iter, memory=20)
+    return Linear(*unpack(found.x), found.residual, found.n_iter)
 
 
 def logistic(targets: Array) -> Loss:

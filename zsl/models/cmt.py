@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.optimize import minimize
 
 from zsl.checks import Array, Count, Positive, Seed
 from zsl.models.base import AttributePredictor, Metric, Shared, compare
+from zsl.models.descent import descend
 from zsl.models.spectral import Conditioned, Spectrum, spectrum
 
 
@@ -78,12 +78,8 @@ class CMT(AttributePredictor):
             value, d1, d2 = self.objective(X, Z, *unpack(theta))
             return value / len(X), np.concatenate([space.slope(d1).ravel(), d2.ravel()]).astype(np.float64) / len(X)
 
-        largest = float(np.abs(scaled(start)[1]).max()) or 1.0
-        found = minimize(
-            scaled, start, jac=True, method="L-BFGS-B",
-            options={"maxiter": self.max_iter, "maxfun": 2 * self.max_iter, "gtol": self.tol * largest, "ftol": 0.0},
-        )  # fmt: skip
-        return *unpack(found.x), float(np.abs(found.jac).max()) / largest
+        found = descend(scaled, start, tol=self.tol, max_iter=self.max_iter)
+        return *unpack(found.x), found.residual
 
     def _attributes(self, X: Array) -> Array:
         return np.tanh(X @ self.T1_) @ self.T2_

@@ -7,8 +7,9 @@ import math
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+import annotated_types as at
 import numpy as np
 import scipy.sparse as sp
 
@@ -55,18 +56,23 @@ class CoupledDictionaries:
         initial dictionary (:func:`zsl.sparse.lambda_max`): means the same for any features and any r.
     beta : float > 0
         Ridge penalty: on ``Dz`` always, on ``Dx`` with ``atoms="ridge"``.
-    n_iter : int
-        Alternations for each dictionary.
+    n_iter : int >= 0
+        Alternations for each dictionary. 0: ``Dx`` stays as ``init`` has it, and ``Dz`` is fitted to the seen codes.
     coupling : "sequential" or "joint"
         Algorithm 1; or Eq. (2) minimised over A, B, Dx and Dz in turn, the codes A estimated from images and
-        attributes at once (:class:`zsl.models.coupling.Joint`). Test images are coded by Eq. (5) either way.
+        attributes at once (:class:`zsl.models.coupling.Joint`). Test images are coded by Eq. (5) either way, without
+        attributes: other codes than those ``"joint"`` fitted both dictionaries to. See the note below.
     atoms : "unit_ball" or "ridge"
         Atoms of both dictionaries confined to the unit ball (Eqs. 1-2), or only penalised by beta (Eqs. 3-4).
+    update : "exact" or "gradient"
+        ``Dx`` after each coding: minimised exactly, in closed form (``atoms="ridge"``) or atom by atom in one pass
+        (``"unit_ball"``); or moved by a few projected gradient steps (:func:`zsl.sparse.dictionary.gradient_atoms`).
+        Neither raises the objective.
     unseen_weight : "eq2", "eq4" or "none"
         Weight of the unseen classes in ``F_z``: 1/M as above; 1/N as Eq. (4) has it; no B term at all.
-    init : "samples" or "random"
-        ``Dx`` starts from training images drawn without replacement (random atoms fill up what is missing), or from
-        Gaussian atoms as Algorithm 1 says.
+    init : "samples", "random" or "pca"
+        ``Dx`` starts from training images drawn without replacement, from Gaussian atoms as Algorithm 1 says, or from
+        the leading right singular vectors of X. Gaussian atoms fill up what the first and the last do not have.
     solver : callable, optional
         ``solver(X, D, lam, init=...) -> Codes``; default :func:`zsl.sparse.sparse_encode`.
     seed : int
@@ -76,10 +82,33 @@ class CoupledDictionaries:
         ``n_iter`` passes over the images in random order, then one that codes them all. ``None``: batch learning,
         one update of the dictionary per pass.
     forgetting : float >= 0
-        Online: batch s of t has a weight of about ``(s / t)^forgetting`` in the statistics; 0 forgets nothing.
+        Online: at 1 the statistics reach back about one pass, at more less far; 0 forgets nothing, not even what
+        earlier passes saw, which keeps the dictionary near their codes.
     checkpoint : path, optional
         Where to keep, every ``checkpoint_minutes``, all that is needed to go on after a kill: the same ``fit`` then
         ends at the same dictionaries, to the bit. Removed when ``fit`` is done.
+
+    Notes
+    -----
+    ``"joint"`` minimises Eq. (2) well and recognises no better for it, often worse. On data drawn by
+    :func:`zsl.data.synthetic.draw` (60 classes, 15 of them unseen; means over six seeds, no B term):
+
+    ============= ============ ======== ======== ==================
+    p, q          measure      "joint"  the same "sequential"
+                               10 iter. 60 iter.
+    ============= ============ ======== ======== ==================
+    100, 10       Eq. (2)      0.0187   0.0168   0.0240
+    \             accuracy     0.23     0.08     0.70
+    40, 20        Eq. (2)      0.0323   0.0284   0.0303
+    \             accuracy     0.87     0.77     0.84
+    ============= ============ ======== ======== ==================
+
+    In these two, 60 iterations lower the objective and the accuracy: the codes see the attributes, which a test image
+    does not have. A training image coded by Eq. (5) has only 53 and 58 % of the support of its joint code. In three
+    more settings (20, 60; and both above with attributes scaled down to 0.09 and 0.21) it has 88 to 98 %, and all
+    three columns agree within 0.04. Fitting ``Dz`` again to the codes by Eq. (5) regains part of the loss (0.26 to 0.37
+    at 100, 10, ten seeds with B); ``"sequential"`` started from the joint ``Dx`` regains most (0.63). Neither would
+    still be Eq. (2).
 
     Attributes
     ----------
@@ -111,11 +140,12 @@ class CoupledDictionaries:
     lam: Positive | None = None
     lam_relative: Positive = 0.1
     beta: Positive = 1e-3
-    n_iter: Count = 10
+    n_iter: Annotated[int, at.Ge(0)] = 10
     coupling: Literal["sequential", "joint"] = "sequential"
     atoms: Literal["unit_ball", "ridge"] = "unit_ball"
+    update: Literal["exact", "gradient"] = "exact"
     unseen_weight: Literal["eq2", "eq4", "none"] = "eq2"
-    init: Literal["samples", "random"] = "samples"
+    init: Literal["samples", "random", "pca"] = "samples"
     solver: Encoder | None = None
     seed: Seed = 0
     batch_size: Count | None = None
@@ -164,7 +194,7 @@ class CoupledDictionaries:
         if self.coupling == "joint":
             self._learn_jointly(X, attributes, Z_unseen, Dx, rng, checkpoint)
         else:
-            state = self._learn(Visual(X, attributes, self._ridge), Dx, rng, checkpoint)
+            state = self._learn(Visual(X, attributes, self._ridge, self.update == "gradient"), Dx, rng, checkpoint)
             self.Dx_, self.objective_x_, self.gap_x_ = state.D, state.objectives, state.gaps
             self._learn_semantic(
                 len(X), state.AtA, attributes.mean_products(state.products), attributes.mean_square, Z_unseen
@@ -233,8 +263,9 @@ class CoupledDictionaries:
     ) -> None:  # fmt: skip
         """Eq. (2) over A, B, Dx and Dz in turn; Dz starts from the codes of the images alone."""
         task = Joint(
-            X, attributes, Z_unseen, self._ridge, self.beta, self._unseen_weight(len(X)), self._encode, self.lam_
-        )
+            X, attributes, Z_unseen, self._ridge, self.beta, self._unseen_weight(len(X)), self._encode, self.lam_,
+            self.update == "gradient",
+        )  # fmt: skip
         n_first = min(len(X), self.batch_size or 2 * _BLOCK)
         D = task.start(Dx, np.linspace(0, len(X) - 1, n_first).astype(np.int64))
         B = np.zeros((len(Z_unseen) if task.weight else 0, len(D)), X.dtype)
@@ -278,13 +309,18 @@ def default_n_atoms(n: int, p: int, q: int) -> int:
 
 
 def initial_atoms(X: Array, r: int, how: str, rng: np.random.Generator) -> Array:
-    """(r, p) unit atoms: rows of X without replacement, Gaussian ones where X has no more (non-zero) rows."""
+    """(r, p) unit atoms: rows of X without replacement, or its singular vectors; Gaussian ones where it has no more."""
     D = rng.standard_normal((r, X.shape[1])).astype(X.dtype)
     if how == "samples":
         nonzero = np.concatenate([np.any(X[i : i + _BLOCK] != 0, axis=1) for i in range(0, len(X), _BLOCK)])
         candidates = rng.permutation(np.flatnonzero(nonzero))[:r]
         order = np.argsort(candidates)
         D[order] = X[candidates[order]]
+    elif how == "pca":
+        # From the products of the features, so that rows may come in pieces.
+        XtX = sum(X[i : i + _BLOCK].astype(np.float64).T @ X[i : i + _BLOCK] for i in range(0, len(X), _BLOCK))
+        vectors = np.linalg.eigh(XtX)[1][:, ::-1].T[: min(r, len(X))]
+        D[: len(vectors)] = vectors
     return unit_atoms(D)
 
 

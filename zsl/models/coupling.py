@@ -9,10 +9,12 @@ import scipy.sparse as sp
 
 from zsl.checks import Array
 from zsl.sparse import Codes, objective
-from zsl.sparse.dictionary import ridge_atoms, unit_atoms, unit_ball_atoms
+from zsl.sparse.dictionary import gradient_atoms, ridge_atoms, unit_atoms, unit_ball_atoms
 
 # Rows handled at once where memory must not grow with their number.
 _BLOCK = 4096
+# Gradient steps between two codings: each costs as much as a pass of exact updates over the atoms.
+_STEPS = 5
 
 
 class Attributes:
@@ -46,10 +48,10 @@ class Attributes:
 
 
 class Visual:
-    """``F_x`` of Eq. (3): ``beta = 0`` confines the atoms to the unit ball instead."""
+    """``F_x`` of Eq. (3): ``beta = 0`` confines the atoms to the unit ball instead; ``by_gradient``, see ``update``."""
 
-    def __init__(self, X: Array, attributes: Attributes, beta: float) -> None:
-        self.X, self.attributes, self.beta, self.n_rows = X, attributes, beta, len(X)
+    def __init__(self, X: Array, attributes: Attributes, beta: float, by_gradient: bool = False) -> None:
+        self.X, self.attributes, self.beta, self.by_gradient, self.n_rows = X, attributes, beta, by_gradient, len(X)
 
     def rows(self, which: slice | Array) -> Array:
         return np.ascontiguousarray(self.X[which])
@@ -59,6 +61,8 @@ class Visual:
 
     def update(self, AtA: Array, AtX: Array, D: Array, B: Array) -> Array:
         H = AtA.astype(D.dtype, copy=False)
+        if self.by_gradient:
+            return gradient_atoms(H, AtX, D, self.beta, in_ball=not self.beta, n_steps=_STEPS)
         if not self.beta:
             return unit_ball_atoms(H, AtX, D)
         unused = np.diag(AtA) == 0
@@ -83,9 +87,9 @@ class Joint(Visual):
 
     def __init__(
         self, X: Array, attributes: Attributes, Z_unseen: Array, ridge: float, beta: float, weight: float,
-        encode: Callable[[Array, Array, Array | None], Codes], lam: float,
+        encode: Callable[[Array, Array, Array | None], Codes], lam: float, by_gradient: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(X, attributes, ridge)
+        super().__init__(X, attributes, ridge, by_gradient)
         self.Z_unseen = Z_unseen if weight else Z_unseen[:0]
         self.beta_z, self.weight, self.encode, self.lam = beta, weight, encode, lam
         self.p, q = X.shape[1], Z_unseen.shape[1]

@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 
 from zsl.checks import Array, Positive
-from zsl.models.base import Inductive, Shared, class_means, class_sums
+from zsl.models.base import AttributePredictor, Shared, class_means, class_sums
 from zsl.models.spectral import Spectrum, spectrum
 
 
 @dataclass
-class ESZSL(Inductive):
+class ESZSL(AttributePredictor):
     r"""Embarrassingly simple zero-shot learning (Romera-Paredes and Torr, ICML 2015).
 
     .. math:: \min_V \|X V S^\top - Y\|_F^2 + \gamma \|V S^\top\|_F^2 + \lambda \|X V\|_F^2
@@ -36,7 +36,7 @@ class ESZSL(Inductive):
     V_ : (p, q)
     """
 
-    gamma: Positive = 1.0
+    gamma: Positive = 10.0
     lam: Positive = 1.0
     y_negative: Literal[0, -1] = 0
 
@@ -56,6 +56,10 @@ class ESZSL(Inductive):
 
     def _scores(self, X: Array, S: Array) -> Array:
         return X @ (self.V_ @ S.T)
+
+    def _attributes(self, X: Array) -> Array:
+        """``X V``, what is multiplied with a class's attributes: of their size only after ``inference`` scales it."""
+        return X @ self.V_
 
 
 def targets_times(X: Array, y: Array, negative: float) -> Array:

@@ -32,7 +32,7 @@ class Ridge(AttributePredictor):
     W_ : (p, q)
     """
 
-    gamma: Positive = 1.0
+    gamma: Positive = 10.0
     metric: Metric = "cosine"
 
     W_: Array = field(init=False, repr=False)

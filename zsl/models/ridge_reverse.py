@@ -31,7 +31,7 @@ class RidgeReverse(Inductive):
     V_ : (q, p)
     """
 
-    gamma: Positive = 1.0
+    gamma: Positive = 100.0
     metric: Metric = "nearest"
 
     V_: Array = field(init=False, repr=False)

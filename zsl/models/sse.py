@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import minimize
 
 from zsl.checks import Array, Count, Positive, Seed
 from zsl.models.base import Inductive, Shared, class_means
 from zsl.models.classifiers import multiclass_hinge
+from zsl.models.descent import descend
 
 
 @dataclass
@@ -78,14 +78,9 @@ class SSE(Inductive):
             share = self.C / len(X)
             return 0.5 * float(w @ w) + share * value, (w + share * slope).astype(np.float64)
 
-        start = np.zeros(X.shape[1])
-        largest = float(np.abs(objective(start)[1]).max()) or 1.0
-        found = minimize(
-            objective, start, jac=True, method="L-BFGS-B",
-            options={"maxiter": self.max_iter, "maxfun": 2 * self.max_iter, "gtol": self.tol * largest, "ftol": 0.0},
-        )  # fmt: skip
+        found = descend(objective, np.zeros(X.shape[1]), tol=self.tol, max_iter=self.max_iter)
         self.w_ = found.x.astype(X.dtype)
-        self.residual_ = float(np.abs(found.jac).max()) / largest
+        self.residual_ = found.residual
 
     def _draw(self, y: Array) -> Array:
         if len(y) <= self.max_images:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,3 +52,108 @@ def embedding(
         axes.set(title=title, xticks=[], yticks=[])
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=min(M, 8), frameon=False)
     return figure
+
+
+def panels(
+    lines: Sequence[tuple[str, str, float, Any]],
+    logarithmic: Mapping[str, bool],
+    title: str,
+    *,
+    chance: float | None,
+    selection: str,
+) -> Figure:
+    """Accuracy in percent against each setting, one panel per setting; bars are standard deviations.
+
+    Parameters
+    ----------
+    lines : (setting, line, value, summary or None)
+    logarithmic : by setting, whether its axis is.
+    chance : accuracy of guessing, drawn if it is the same everywhere.
+    """
+    from matplotlib.figure import Figure
+
+    settings = list(dict.fromkeys(s for s, _, _, found in lines if found))
+    n_columns = min(3, len(settings))
+    n_rows = -(-len(settings) // n_columns)
+    figure = Figure(figsize=(max(4.2 * n_columns, 5.5), 3.1 * n_rows + 0.9), layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False, sharey=True).ravel()
+    styles = ("-", "--", "-.", ":")
+    names = list(dict.fromkeys(line for _, line, _, _ in lines))
+    for ax, setting in zip(axes, settings):
+        for i, name in enumerate(names):
+            points = sorted((v, s) for k, line, v, s in lines if (k, line) == (setting, name) and s)
+            if not points:
+                continue
+            x = np.array([v for v, _ in points])
+            y, e = (np.array([100 * getattr(s, what) for _, s in points]) for what in ("mean", "std"))
+            # Bars of several lines would lie upon each other.
+            shift = (i - (len(names) - 1) / 2) * 0.02
+            x = (
+                x * 10 ** (shift * np.log10(max(x.max() / x.min(), 10)))
+                if logarithmic[setting]
+                else x + shift * np.ptp(x)
+            )
+            ax.errorbar(x, y, yerr=np.nan_to_num(e), color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)],
+                        linestyle=styles[i % len(styles)], markersize=5, linewidth=1.5, capsize=2, elinewidth=0.8,
+                        label=name)  # fmt: skip
+        if logarithmic[setting]:
+            ax.set_xscale("log")
+        values = sorted({v for k, _, v, s in lines if k == setting and s})
+        ax.set_xticks(values, [f"{v:g}" for v in values])
+        ax.set_xticks([], minor=True)
+        if chance is not None:
+            ax.axhline(100 * chance, color="0.35", linewidth=1.2, linestyle=(0, (1, 2)), label="chance")
+        ax.set_xlabel(setting)
+        ax.grid(alpha=0.25, linewidth=0.6)
+        ax.spines[["top", "right"]].set_visible(False)
+    for ax in axes[len(settings) :]:
+        ax.remove()
+    for ax in axes[: len(settings) : n_columns]:
+        ax.set_ylabel("per-class accuracy (%)")
+    figure.suptitle(f"{title}; {selection}", fontsize=10)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False)
+    return figure
+
+
+def six_panels(points: Mapping[str, Array], labels: Mapping[str, Mapping[str, Array]], names: Sequence[str]) -> Figure:
+    """The paper's figure: AAg above, AAw below; coloured by truth, by nearest class, by spread labels.
+
+    Parameters
+    ----------
+    points : row title -> (M + L, 2), the classes' positions first.
+    labels : row title -> panel title -> (L,) labels.
+    names : M class names.
+    """
+    from matplotlib.figure import Figure
+
+    M = len(names)
+    figure = Figure(figsize=(11.5, 8.2), layout="constrained")
+    grid = figure.subplots(len(points), 3, squeeze=False)
+    for row, (title, P) in zip(grid, points.items()):
+        for ax, (panel, y) in zip(row, labels[title].items()):
+            for m, name in enumerate(names):
+                colour = COLOURS[m % len(COLOURS)]
+                own = P[M:][y == m]
+                # Shapes as well as colours for the images; the classes are circles with a black edge, as in the paper.
+                ax.scatter(
+                    *own.T, s=11, alpha=0.75, linewidths=0, color=colour, marker=MARKERS[m % len(MARKERS)], label=name
+                )
+                ax.scatter(*P[m], s=190, color=colour, edgecolors="black", linewidths=1.8, zorder=3)
+            ax.set(title=panel, xticks=[], yticks=[])
+    handles, words = grid[0, 0].get_legend_handles_labels()
+    legend = figure.legend(handles, words, loc="outside lower center", ncols=min(M, 8), frameon=False, markerscale=2.2)
+    for handle in filter(None, legend.legend_handles):
+        handle.set_alpha(1)
+    return figure
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """``NAME.svg`` and ``NAME.png``; text stays text in the SVG."""
+    import matplotlib
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    figure.savefig(folder / f"{name}.png", dpi=160)
+    return [folder / f"{name}.svg", folder / f"{name}.png"]

@@ -18,9 +18,14 @@ from zsl.records import RESULTS
 
 if TYPE_CHECKING:
     from zsl.experiment import Result
+    from zsl.stages import Stage
 
 CONFIG, PER_CLASS, DICTIONARIES = "config.yaml", "per_class.csv", "dictionaries.npz"
-PREDICTIONS = "predictions.csv"
+PREDICTIONS, POINTS = "predictions.csv", "predictions.npz"
+
+
+# Metrics that the table after a run shows; all are in results.json.
+_SHOWN = ("hit_", "acc_class", "gzsl_")
 
 
 def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
@@ -47,17 +52,31 @@ def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
 
 
 def write_predictions(
-    files: Sequence[str], classes: Sequence[str], scores: Array, y: Array, folder: Path, *, best: int = 3
-) -> None:
-    """``predictions.csv``: of each test image the file, the best classes in order, and the true one if known."""
+    images: Sequence[str | int], classes: Sequence[str], scores: Array, y: Array, folder: Path, *,
+    column: str = "file", best: int = 3,
+) -> None:  # fmt: skip
+    """``predictions.csv``: of each test image its file (or row), the best classes in order, the true one if known."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :best]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / (PREDICTIONS + ".part")).open("w", newline="", encoding="utf-8") as f:
         rows = csv.writer(f)
-        rows.writerow(["file", *(["predicted", "second", "third"][: order.shape[1]]), "true"])
-        for i, file in enumerate(files):
-            rows.writerow([file, *(classes[m] for m in order[i]), classes[y[i]] if y[i] >= 0 else ""])
+        rows.writerow([column, *(["predicted", "second", "third"][: order.shape[1]]), "true"])
+        for i, image in enumerate(images):
+            rows.writerow([image, *(classes[m] for m in order[i]), classes[y[i]] if y[i] >= 0 else ""])
     (folder / (PREDICTIONS + ".part")).replace(folder / PREDICTIONS)
+
+
+def write_points(classes: Sequence[str], Z_unseen: Array, y: Array, stages: Sequence[Stage], folder: Path) -> None:
+    """``predictions.npz``: class names and attributes, true classes, and by stage scores and predicted attributes."""
+    arrays = {"classes": np.array(classes), "Z_unseen": Z_unseen, "y": y}
+    for stage in stages:
+        arrays[f"{stage.name}/scores"] = stage.scores
+        if stage.Z_hat is not None:
+            arrays[f"{stage.name}/Z_hat"] = stage.Z_hat
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / (POINTS + ".part")).open("wb") as binary:
+        np.savez(binary, **arrays)  # type: ignore[arg-type]
+    (folder / (POINTS + ".part")).replace(folder / POINTS)
 
 
 def show(result: Result, folder: Path, link: str | None) -> None:
@@ -67,10 +86,14 @@ def show(result: Result, folder: Path, link: str | None) -> None:
 
     key = result.key
     stages = list(dict.fromkeys(name.split("/")[0] for name in result.metrics if "/" in name))
-    columns = list(dict.fromkeys(name.split("/")[1] for name in result.metrics if "/" in name))
+    known = dict.fromkeys(name.split("/")[1] for name in result.metrics if "/" in name)
+    columns = [name for name in known if name.startswith(_SHOWN)]
     n = len(result.per_class)
-    images = sum(row["images"] for row in result.per_class)
-    heading = f"{key['dataset']['name']} / {key['feature']['name']} / {key['split']['name']} / seed {key['seed']}"
+    images = sum(row["predicted"] for row in result.per_class)
+    unknown = images - sum(row["images"] for row in result.per_class)
+    drawn = key["split"].get("seed")
+    split = key["split"]["name"] + ("" if drawn in (None, key["seed"]) else f" (split.seed {drawn})")
+    heading = f"{key['dataset']['name']} / {key['feature']['name']} / {split} / seed {key['seed']}"
     table = Table("stage")
     for column in columns:
         table.add_column(column, justify="right")
@@ -81,7 +104,9 @@ def show(result: Result, folder: Path, link: str | None) -> None:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(width=140)  # a pipe or a log file has no width of its own
     console.print(
-        f"[bold]{heading}[/bold]: {n} unseen classes, {images} test images, chance {1 / n:.3f}",
+        f"[bold]{heading}[/bold]: {n} unseen classes, {images} test images"
+        + (f" ({unknown} of unknown class)" if unknown else "")
+        + f", chance {1 / n:.3f}",
         highlight=False,
     )
     console.print(table)
@@ -89,6 +114,9 @@ def show(result: Result, folder: Path, link: str | None) -> None:
         console.print("[bold]Control:[/bold] the attribute table is shuffled over classes.")
     console.print(f"uses     {'; '.join(key['information_used'])}", soft_wrap=True, highlight=False)
     console.print(f"settings {settings(key)}", soft_wrap=True, highlight=False)
+    if key.get("gate"):
+        used = "used" if key["gate"]["used"] else "not used, the inductive rule stands"
+        console.print(f"gate     transductive step {used}: {key['gate']['reason']}", soft_wrap=True, highlight=False)
     console.print(
         f"time     fit {result.metrics['time_fit_s']:.2f} s, inference {result.metrics['time_infer_s']:.2f} s",
         highlight=False,

@@ -9,8 +9,9 @@ import numpy as np
 from numba import njit, prange
 
 from zsl.checks import Array
-from zsl.sparse.active_set import _correlations, _gap, _largest
+from zsl.sparse.certificate import gap_of_support
 from zsl.sparse.lasso import Codes, duality_gap
+from zsl.sparse.search import correlations, largest
 
 # Rows whose correlations are held at once.
 _BLOCK = 8192
@@ -52,8 +53,8 @@ def _solve_row(G, c, xx, t, tol, max_iter, code, q, S, a):
                 S[k], a[k] = j, code[j]
                 k += 1
         # Afresh, for updates pile up rounding.
-        _correlations(G, c, S, a, k, q)
-        gap, _ = _gap(xx, c, q, t, S, a, k, _largest(q))
+        correlations(G, c, S, a, k, q)
+        gap, _ = gap_of_support(xx, c, q, t, S, a, k, largest(q))
         if gap <= tol or sweeps >= max_iter:
             return sweeps
         for j in range(r):

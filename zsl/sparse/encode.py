@@ -15,7 +15,20 @@ from zsl.errors import UserError
 from zsl.sparse.lasso import Codes
 
 # The modules of zsl.sparse that are no solvers.
-_OTHER = {"lasso", "encode", "dictionary", "statistics", "learning", "checkpoint", "progress"}
+_OTHER = {
+    "lasso",
+    "encode",
+    "dictionary",
+    "statistics",
+    "learning",
+    "checkpoint",
+    "progress",
+    "factor",
+    "certificate",
+    "search",
+    "gram",
+    "few",
+}
 
 
 class Encoder(Protocol):
@@ -65,10 +78,13 @@ def sparse_encode(
     """
     check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter})
     X = as_matrix(X, "X")
-    D = as_matrix(D, "D", n_columns=X.shape[1]).astype(X.dtype, copy=False)
+    solve = solver if callable(solver) else _solver(solver)
+    # Some solvers look for NaN and inf in D at less than the price of a pass over it.
+    checks = getattr(solve, "checks_dictionary", None)
+    D = as_matrix(D, "D", n_columns=X.shape[1], finite=not (checks and checks(len(X), len(D))))
+    D = D.astype(X.dtype, copy=False)
     if init is not None:
         init = as_matrix(init, "init", n_rows=len(X), n_columns=len(D)).astype(X.dtype, copy=False)
-    solve = solver if callable(solver) else _solver(solver)
     return solve(np.ascontiguousarray(X), np.ascontiguousarray(D), float(lam), init=init, tol=tol, max_iter=max_iter)
 
 

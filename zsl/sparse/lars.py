@@ -14,8 +14,9 @@ from numba import njit, prange
 
 from zsl.checks import Array
 from zsl.sparse import active_set
-from zsl.sparse.active_set import _append, _correlations, _largest, _remove, _solve_factored
+from zsl.sparse.factor import append, remove, solve_factored
 from zsl.sparse.lasso import Codes, duality_gap, scale
+from zsl.sparse.search import correlations, largest
 
 # Rows whose correlations are held at once.
 _BLOCK = 8192
@@ -31,8 +32,8 @@ def _follow(G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_i
     r = len(c)
     for j in range(r):
         code[j], zero[j], is_in[j], banned[j] = 0, 0, False, not G[j, j] > 0
-    _correlations(G, c, S, a, 0, q)
-    t = _largest(q)
+    correlations(G, c, S, a, 0, q)
+    t = largest(q)
     k, steps, enter = 0, 0, -1
     for j in range(r):
         if abs(q[j]) == t and not banned[j]:
@@ -41,7 +42,7 @@ def _follow(G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_i
     while t > target and steps < max_iter:
         if enter >= 0:
             S[k], a[k], s[k] = enter, 0, 1 if q[enter] > 0 else -1
-            _append(G, S, k, k + 1, U, d, inverse, floor)
+            append(G, S, k, k + 1, U, d, inverse, floor)
             if inverse[k] == 0:
                 banned[enter] = True
                 # Its column is zero and its row is not read again.
@@ -52,9 +53,9 @@ def _follow(G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_i
             break
         for i in range(k):
             v[i] = s[i]
-        _solve_factored(U, inverse, k, v)
+        solve_factored(U, inverse, k, v)
         # u = v G_S: the rate at which the correlations fall.
-        _correlations(G, zero, S, v, k, u)
+        correlations(G, zero, S, v, k, u)
         step, enter, leave = t - target, -1, -1
         for i in range(k):
             if v[i] * s[i] < 0 and -a[i] / v[i] < step:
@@ -76,9 +77,9 @@ def _follow(G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_i
             left = S[leave]
             for i in range(k):
                 gone[i] = i == leave
-            k, right = _remove(gone, S, s, a, v, k, U, d, inverse, w, is_in)
-            _append(G, S, right, k, U, d, inverse, floor)
-        _correlations(G, c, S, a, k, q)
+            k, right = remove(gone, S, s, a, v, k, U, d, inverse, w, is_in)
+            append(G, S, right, k, U, d, inverse, floor)
+        correlations(G, c, S, a, k, q)
         steps += 1
         if enter < 0 and leave < 0:
             break

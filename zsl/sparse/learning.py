@@ -3,8 +3,10 @@ r"""Dictionary learning in pieces: codes of some rows at a time, dictionary upda
 *Batch*: every iteration codes all rows, warm-started from the codes of the last one, then updates the dictionary
 once; the objective never rises by more than the gaps. *Online* (``batch_size``; Mairal et al., JMLR 2010): the
 dictionary is updated after every batch of rows from running averages of the statistics, in which batch s of t has
-the weight ``(s / t)^forgetting``, nearly; nothing is kept per row, so that memory does not depend on their number.
-Either way a last pass codes all rows under the final dictionary.
+the weight ``(s / t)^forgetting``, nearly, as long as t is within the first pass. From then on every batch multiplies
+what is older by ``(1 - 1/m)^forgetting``, m the batches of a pass: about one pass is remembered, as in batch learning,
+which ``m = 1`` is. Nothing is kept per row, so that memory does not depend on their number. Either way a last pass
+codes all rows under the final dictionary.
 """
 
 from __future__ import annotations
@@ -221,6 +223,8 @@ class _Learner:
         s.used[A.indices] = True
         if online:
             self._average(A, X)
+            # Before every update, or a single pass would end before the rest of the objective was seen.
+            self._add_extra(len(X))
             s.D = self.task.update(s.AtA, s.AtX, s.D, s.B)
         else:
             # Statistics of the last pass but a'a are of no use.
@@ -256,23 +260,34 @@ class _Learner:
     def _average(self, A: sp.csr_array, X: Array) -> None:
         s = self.state
         s.n_batches += 1
-        old = s.weight * (1 - 1 / s.n_batches) ** self.forgetting
+        # No more than one pass is remembered: what a row's codes were under a dictionary that is long gone holds
+        # the next one back, with ridge atoms most of all, whose lengths and with them the codes' drift.
+        remembered = min(s.n_batches, self.n_batches)
+        old = s.weight * (1 - 1 / remembered) ** self.forgetting
         s.weight = old + len(X)
         accumulate(A, X, s.AtA, s.AtX, keep=old / s.weight, add=1 / s.weight)
 
     def _close(self, X: Array, A: sp.csr_array) -> None:
         """The end of an iteration: its objective, the next dictionary, other atoms for useless ones."""
         s = self.state
-        value, gap, codes = self.task.extra(s.D, s.B)
-        s.B = codes.A
-        s.objectives.append(s.value / s.n_seen + value)
-        s.gaps.append(s.gap / s.n_seen + gap)
-        s.gap_max = max(s.gap_max, float(codes.gap.max(initial=0.0)))
+        if self.batch_size is None or self.last:
+            self._add_extra(s.n_seen)
+        s.objectives.append(s.value / s.n_seen)
+        s.gaps.append(s.gap / s.n_seen)
         if not self.last:
             if self.batch_size is None:
                 s.D = self.task.update(s.AtA, s.AtX, s.D, s.B)
             self._replace(X, A)
         s.iteration, s.piece = s.iteration + 1, 0
+
+    def _add_extra(self, n: int) -> None:
+        """The rest of the objective at the dictionary under which ``n`` rows were coded, and new codes in it."""
+        s = self.state
+        value, gap, codes = self.task.extra(s.D, s.B)
+        s.B = codes.A
+        s.value += n * value
+        s.gap += n * gap
+        s.gap_max = max(s.gap_max, float(codes.gap.max(initial=0.0)))
 
     def _replace(self, X: Array, A: sp.csr_array) -> None:
         s = self.state

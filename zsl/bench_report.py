@@ -1,0 +1,157 @@
+"""What ``python -m zsl.bench`` prints and writes: a table of all results, the targets, a plot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@dataclass
+class Result:
+    """The times of one contender on one problem."""
+
+    problem: str
+    contender: str
+    seconds: list[float] = field(default_factory=list)
+    n_rows: int = 0
+    gap: float = float("nan")
+    """Largest gap of a row, in units of ``|x|^2 / p``."""
+    n_nonzero: float = float("nan")
+    note: str = ""
+
+    @property
+    def per_row(self) -> float:
+        return float(np.median(self.seconds)) / self.n_rows if self.seconds else float("nan")
+
+
+def print_table(results: list[Result]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("problem", "contender", "rows", "us per row", "times slower", "largest gap", "non-zeros")
+    for result, ratio in zip(results, _ratios(results)):
+        table.add_row(
+            result.problem,
+            result.contender,
+            str(result.n_rows),
+            result.note or f"{1e6 * result.per_row:.1f}",
+            f"{ratio:.2f}",
+            f"{result.gap:.1e}",
+            f"{result.n_nonzero:.1f}",
+            end_section=False,
+        )
+    Console(width=150).print(table)
+
+
+def bar_plot(results: list[Result], path: Path) -> None:
+    """Time per row relative to ours, one bar per contender."""
+    from matplotlib.figure import Figure
+
+    problems = list(dict.fromkeys(r.problem for r in results))
+    figure = Figure(figsize=(9, 1 + 1.1 * len(problems)), layout="constrained")
+    axes = figure.subplots()
+    labels, values = [], []
+    for problem in problems:
+        group = [r for r in results if r.problem == problem and r.seconds]
+        for result in group:
+            labels.append(f"{problem}: {result.contender}")
+            values.append(result.per_row / group[0].per_row)
+    axes.barh(labels, values)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("time per row relative to zsl float64")
+    axes.tick_params(axis="y", labelsize=6)
+    figure.savefig(path)
+
+
+def _ratio(results: list[Result], problem: str, ours: str, *theirs: str) -> float | None:
+    """How many times longer the quickest of ``theirs`` takes a row than ``ours``; None where one was not measured."""
+    found = {r.contender: r.per_row for r in results if r.problem == problem and r.seconds}
+    others = [found[name] for name in theirs if name in found]
+    return min(others) / found[ours] if ours in found and others else None
+
+
+def target_rows(results: list[Result], record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The targets this project set itself, with what was measured; ``met`` is None where that part was not run."""
+    out: list[dict[str, Any]] = []
+
+    def add(work: str, against: str, measured: float | None, target: float, stretch: float | None, unit: str) -> None:
+        # Ratios are to be large, all else small.
+        met = None if measured is None else bool(measured >= target if unit == "times" else measured <= target)
+        out.append(
+            {"work": work, "against": against, "measured": measured, "target": target, "stretch": stretch,
+             "unit": unit, "met": met}
+        )  # fmt: skip
+
+    cd = ("scikit-learn lasso_cd", "scikit-learn lasso_cd, 2 jobs")
+    for n_nonzero, cold, warm in ((20, (4, 8), (6, 15)), (165, (2.5, 5), (4, 10))):
+        for start, aims in (("cold", cold), ("warm", warm)):
+            name = f"synthetic, {n_nonzero} non-zeros, {start}"
+            measured = _ratio(results, name, "zsl float64", "SPAMS float64")
+            add(f"encode, {n_nonzero} non-zeros, {start}", "SPAMS float64", measured, aims[0], aims[1], "times")
+    for n_nonzero in (20, 165):
+        measured = _ratio(results, f"synthetic, {n_nonzero} non-zeros, cold", "zsl float64", *cd)
+        add(f"encode, {n_nonzero} non-zeros, cold", "scikit-learn lasso_cd, best n_jobs", measured, 20, 50, "times")
+    learned = {row["contender"]: row["ratio"] for row in record.get("learn", [])}
+    others = [ratio for name, ratio in learned.items() if not name.startswith("zsl")]
+    add("learn a dictionary", "the best of SPAMS and scikit-learn", min(others, default=None), 4, 10, "times")
+    lasso = [r.per_row for r in results if r.problem.startswith("one image") and r.contender == "scikit-learn Lasso"]
+    for dtype in ("float64", "float32"):
+        shipped = [r.per_row for r in results if (r.problem, r.contender) == ("one image", f"zsl {dtype}")]
+        measured = min(lasso) / shipped[0] if lasso and shipped else None
+        add(f"one image, {dtype}", "scikit-learn Lasso, best threads", measured, 20, None, "times")
+        add(f"one image, {dtype}", "", 1e3 * shipped[0] if shipped else None, 5, 1, "ms")
+    for shape, memory, minutes in (("awa2", 3.0, None), ("vgg19", 5.0, (30, 10))):
+        run = record.get(shape, {})
+        peak = run["peak_rss_mb"] / 1024 if run else None
+        add(f"fit in the shape of {shape}", "", peak, memory, None, "GiB")
+        if minutes:
+            took = run["seconds"] / 60 if run else None
+            add(f"fit in the shape of {shape}", "", took, minutes[0], minutes[1], "minutes")
+    rows = record.get("rows", {})
+    add("rows from a file, time", "", rows.get("exponent"), 1.05, None, "exponent")
+    memory_mb = [run["anonymous_mb"] for run in rows.get("runs", [])]
+    spread = max(memory_mb) / min(memory_mb) if memory_mb else None
+    add("rows from a file, memory", "", spread, 1.1, None, "largest/smallest")
+    return out
+
+
+def write_table(results: list[Result], record: dict[str, Any], path: Path) -> str:
+    """Markdown of everything measured, written to ``path``; returns the part with the targets."""
+    lines = ["| work | against | measured | target | stretch | |", "| --- | --- | --- | --- | --- | --- |"]
+    for t in record["targets"]:
+        if t["met"] is None:
+            continue
+        stretch = "" if t["stretch"] is None else f"{t['stretch']:g}"
+        verdict = "met" if t["met"] else "missed"
+        measured = f"{t['measured']:.3g} {t['unit']}"
+        lines.append(f"| {t['work']} | {t['against']} | {measured} | {t['target']:g} | {stretch} | {verdict} |")
+    targets = "\n".join(lines) if len(lines) > 2 else ""
+    lines += ["", "| problem | contender | rows | us per row | times ours | largest gap | non-zeros |",
+              "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    for r, ratio in zip(results, _ratios(results)):
+        time = r.note or f"{1e6 * r.per_row:.1f}"
+        lines.append(
+            f"| {r.problem} | {r.contender} | {r.n_rows} | {time} | {ratio:.2f} | {r.gap:.1e} | {r.n_nonzero:.1f} |"
+        )
+    if record.get("learn"):
+        lines += ["", "| learner | passes | batch size | seconds | times ours | objective | target |",
+                  "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    for row in record.get("learn", []):
+        lines.append(
+            f"| {row['contender']} | {row['passes']} | {row['batch_size']} | {float(np.median(row['seconds'])):.2f} | "
+            f"{row['ratio']:.2f} | {row['objective']:.6f} | {row['target']:.6f} |"
+        )
+    for axis, fit in record.get("growth", {}).items():
+        lines += ["", f"Time grows as {axis}^{fit['exponent']:.2f} over {axis} = {fit['sizes']}."]
+    path.write_text("\n".join(lines) + "\n")
+    return targets
+
+
+def _ratios(results: list[Result]) -> list[float]:
+    """Time per row relative to the first contender of the same problem."""
+    base: dict[str, float] = {}
+    return [r.per_row / base.setdefault(r.problem, r.per_row) for r in results]

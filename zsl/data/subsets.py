@@ -1,0 +1,83 @@
+"""Parts of a split: fewer images or classes to learn from, or unseen classes of unequal size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import annotated_types as at
+import numpy as np
+
+from zsl.checks import Array, Count, Seed
+from zsl.data.dataset import ImageTable, Split
+from zsl.errors import UserError
+
+AtLeastOne = Annotated[float, at.Ge(1), at.Lt(float("inf"))]
+
+
+def subset(
+    table: ImageTable,
+    split: Split,
+    *,
+    images: Count | None = None,
+    classes: Count | None = None,
+    imbalance: AtLeastOne | None = None,
+    seed: Seed = 0,
+) -> Split:
+    """The part of ``split`` that the configuration's node ``subset`` asks for; with nothing set, ``split`` itself.
+
+    Under one seed smaller parts lie within larger ones, so that a learning curve adds images and never exchanges them.
+
+    Parameters
+    ----------
+    images : int, optional
+        Training images of each seen class; a class that has fewer keeps all.
+    classes : int, optional
+        Seen classes; the others lose their images in training and among the seen test images.
+    imbalance : float >= 1, optional
+        Test images of the most frequent unseen class for one of the rarest. In between sizes fall geometrically, and
+        which class comes where is drawn. The most frequent has as many as the smallest class had.
+    seed : int
+        Draws all three.
+
+    Raises
+    ------
+    UserError
+        If there are fewer seen classes than ``classes``, or the ratio leaves a class without an image.
+    """
+    if images is None and classes is None and imbalance is None:
+        return split
+    # One generator for each, so that asking for one leaves what another draws as it is.
+    for_classes, for_images, for_unseen = np.random.default_rng(seed).spawn(3)
+    trainval, test_seen, test_unseen = split.trainval, split.test_seen, split.test_unseen
+    seen = np.unique(table.labels[trainval])
+    if classes is not None:
+        if classes > len(seen):
+            raise UserError(f"subset.classes={classes} is more than the {len(seen)} seen classes of {table.name}.")
+        kept = for_classes.permutation(seen)[:classes]
+        trainval = trainval[np.isin(table.labels[trainval], kept)]
+        test_seen = test_seen[np.isin(table.labels[test_seen], kept)]
+    if images is not None:
+        drawn = {c: for_images.permutation(split.trainval[table.labels[split.trainval] == c])[:images] for c in seen}
+        trainval = np.intersect1d(trainval, np.concatenate(list(drawn.values())))
+    if imbalance is not None:
+        test_unseen = _unbalanced(table, test_unseen, imbalance, for_unseen)
+    asked = {"images": images, "classes": classes, "imbalance": imbalance, "seed": seed}
+    origin = {**split.origin, "subset": {k: v for k, v in asked.items() if v is not None}}
+    return replace(split, trainval=trainval, test_seen=test_seen, test_unseen=test_unseen, origin=origin)
+
+
+def _unbalanced(table: ImageTable, rows: Array, ratio: float, rng: np.random.Generator) -> Array:
+    labels = table.labels[rows]
+    unknown, present = rows[labels < 0], rng.permutation(np.unique(labels[labels >= 0]))
+    most = min(int((labels == c).sum()) for c in present) if len(present) else 0
+    kept = [unknown]
+    for place, c in enumerate(present):
+        n = round(most * ratio ** (-place / max(len(present) - 1, 1)))
+        if not n:
+            raise UserError(
+                f"subset.imbalance={ratio:g} leaves {table.class_names[c]!r} without a test image: the smallest unseen "
+                f"class of {table.name} has {most}; choose a ratio of at most {most}."
+            )
+        kept.append(rng.permutation(rows[labels == c])[:n])
+    return np.sort(np.concatenate(kept))

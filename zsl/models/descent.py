@@ -1,0 +1,76 @@
+"""Minimising smooth functions to a gradient that is as good as zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+from zsl.checks import Array
+from zsl.errors import UserError
+
+Objective = Callable[[Array], tuple[float, Array]]
+"""A point (m,) -> the value there and the gradient (m,)."""
+
+
+class Descent(NamedTuple):
+    """Where a descent ended, and how far from stationary that is."""
+
+    x: Array  # (m,)
+    residual: float
+    """Largest entry of the gradient, as a share of the largest at the start."""
+    n_iter: int
+
+
+def descend(objective: Objective, start: Array, *, tol: float, max_iter: int, memory: int = 10) -> Descent:
+    """L-BFGS from ``start`` (m,) until the residual is at most ``tol``; what rounding stops goes on by gradients alone.
+
+    Raises
+    ------
+    UserError
+        Where the objective has no finite value: settings or data outside the range of floating point.
+    """
+    value, gradient = objective(start)
+    largest = float(np.abs(gradient).max())
+    if not (np.isfinite(value) and np.isfinite(largest)):
+        raise UserError("the training objective is not a finite number at its start; use smaller penalties or weights.")
+    if largest == 0:
+        return Descent(start, 0.0, 0)
+    found = minimize(
+        objective, start, jac=True, method="L-BFGS-B",
+        options={"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": tol * largest, "ftol": 0.0, "maxcor": memory},
+    )  # fmt: skip
+    x, gradient = found.x, found.jac
+    if np.abs(gradient).max() > tol * largest and found.nit < max_iter:
+        x, gradient = _polish(lambda t: objective(t)[1], x, gradient, tol * largest)
+    if not np.isfinite(x).all():
+        raise UserError("training left the range of floating point; use smaller weights or larger penalties.")
+    return Descent(x, float(np.abs(gradient).max()) / largest, int(found.nit))
+
+
+def _polish(
+    slope: Callable[[Array], Array], x: Array, g: Array, goal: float, max_iter: int = 300
+) -> tuple[Array, Array]:
+    """Barzilai-Borwein steps from near the minimum; the best point, and its gradient.
+
+    Values of the objective tell points apart down to the square root of rounding, where a line search ends; gradients
+    go on to do so.
+    """
+    best, best_g = x, g
+    step = 1e-3 / max(float(np.linalg.norm(g)), 1e-300) * max(float(np.linalg.norm(x)), 1e-300)
+    step = min(step, 1.0)
+    for _ in range(max_iter):
+        new = x - step * g
+        new_g = slope(new)
+        s, d = new - x, new_g - g
+        curvature = float(s @ d)
+        if curvature <= 0:
+            break
+        x, g, step = new, new_g, float(s @ s) / curvature
+        if np.abs(g).max() < np.abs(best_g).max():
+            best, best_g = x, g
+        if np.abs(g).max() <= goal:
+            break
+    return best, best_g
