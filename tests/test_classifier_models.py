@@ -10,6 +10,7 @@ from conftest import central_differences
 from zsl.models import COSTA, DAP, IAP, ConSE, SynC
 from zsl.models.classifiers import Linear, fit_linear, logistic, multiclass_hinge, multinomial, squared_hinge
 from zsl.models.dap import binary, log_posterior
+from zsl.models.descent import descend
 from zsl.models.spectral import spectrum
 
 
@@ -173,3 +174,23 @@ def test_sync_with_two_classes_of_the_same_attributes(problem):
     X, y, Z, Z_unseen = problem
     Z = np.where((y == 4)[:, None], Z[3], Z)
     assert np.isfinite(SynC().fit(X, y, Z, Z_unseen).scores(X)).all()
+
+
+def test_descent_reaches_a_gradient_that_values_cannot_tell():
+    # A narrow valley: values near the end differ by less than rounding, gradients by more.
+    def valley(x):
+        value = 1e3 + (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
+        return value, np.array(
+            [-2 * (1 - x[0]) - 400 * x[0] * (x[1] - x[0] ** 2), 200 * (x[1] - x[0] ** 2)]
+        )  # fmt: skip
+
+    found = descend(valley, np.array([-1.2, 1.0]), tol=1e-12, max_iter=1000)
+    assert found.residual <= 1e-12
+    assert_allclose(found.x, 1, atol=1e-9)
+
+
+def test_descent_from_nothing_from_the_minimum_and_from_outside_the_numbers():
+    assert descend(lambda x: (0.0, x), np.zeros(0), tol=1e-9, max_iter=10).residual == 0
+    assert descend(lambda x: (float(x @ x), 2 * x), np.zeros(3), tol=1e-9, max_iter=10).n_iter == 0
+    with pytest.raises(FloatingPointError):
+        descend(lambda x: (np.inf, x), np.ones(3), tol=1e-9, max_iter=10)

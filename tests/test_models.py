@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from functools import cache
 
 import numpy as np
@@ -43,6 +43,19 @@ def fitted(name: str, d: ZeroShotData, **kwargs):
 
 def accuracy(model, d: ZeroShotData) -> float:
     return float(np.mean(list(class_accuracy(model.scores(d.X_unseen), d.y_unseen).values())))
+
+
+# IAP sees an image through the attributes of seven digits, each cut to has or has not: 0.39 is what it reaches, as
+# test_iap_on_digits_is_as_good_as_its_formula shows with a classifier that is not ours.
+DIGITS_ABOVE_CHANCE = {"iap": 0.05}
+
+
+@cache
+def all_choices_of_digits() -> list[ZeroShotData]:
+    """The 120 choices of three unseen digits, with a sixth of the training and a third of the test images."""
+    plain = configuration("dataset=digits", "split=combination", "split.n_unseen=3")
+    choices = [load_data({**plain, "split": {**plain["split"], "index": i}}) for i in range(120)]
+    return [replace(d, X=d.X[::6], y=d.y[::6], X_unseen=d.X_unseen[::3], y_unseen=d.y_unseen[::3]) for d in choices]
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +100,10 @@ def test_scores_shapes_permutations_and_one_class(name, easy):
     images, classes = np.random.default_rng(0).permutation(len(X)), np.random.default_rng(1).permutation(len(Z))
     assert_allclose(model.scores(X[images]), scores[images], **tolerance)
     assert_allclose(model.scores(X, Z[classes]), scores[:, classes], **tolerance)
+    # The generalised setting asks for all classes at once; a class's score does not depend on which others are asked.
     both = model.scores(X, np.vstack([easy.Z_seen, Z]))
     assert both.shape == (len(X), len(easy.seen) + len(Z))
-    assert np.isfinite(both).all()
+    assert_allclose(both, np.hstack([model.scores(X, easy.Z_seen), scores]), **tolerance)
     if hasattr(model, "predict_attributes"):
         Z_hat = model.predict_attributes(X)
         assert Z_hat.shape == (len(X), Z.shape[1])
@@ -116,18 +130,35 @@ def test_same_seed_same_scores_and_float32_is_close(name, easy):
     assert_array_equal(fitted(name, easy, quick=True).scores(easy.X_unseen), scores)
     given = [a.astype(np.float32) for a in (easy.X, easy.Z, easy.Z_unseen)]
     single = new(name, quick=True).fit(given[0], easy.y, *given[1:]).scores(easy.X_unseen.astype(np.float32))
-    # Sparse codes are solved to a tolerance, the rest to rounding.
-    assert np.corrcoef(single.ravel(), scores.ravel())[0, 1] > (0.97 if hasattr(new(name), "solver") else 0.999)
+    assert np.corrcoef(single.ravel(), scores.ravel())[0, 1] > 0.999
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_beats_chance_on_simulated_data_and_digits(name):
     simulated = [data("dataset=synthetic", f"seed={s}") for s in range(3)]
     assert np.mean([accuracy(fitted(name, d), d) for d in simulated]) > 0.2 + 0.15
-    # Which three digits are unseen matters more than the method: between 0.2 and 0.9 for all of them.
-    digits = [data("dataset=digits", "split=random", f"split.seed={s}") for s in range(20)]
-    digits = [replace(d, X=d.X[::3], y=d.y[::3]) for d in digits]
-    assert np.mean([accuracy(fitted(name, d, quick=hasattr(new(name), "solver")), d) for d in digits]) > 1 / 3 + 0.03
+    # Which three digits are unseen matters more than the method: from 0.2 to 0.9. Over all 120 choices every class is
+    # unseen equally often; random scores would have a mean of 1/3 with a deviation of 0.01.
+    quick = not {"solver", "max_iter"}.isdisjoint(f.name for f in fields(new(name)))
+    mean = np.mean([accuracy(fitted(name, d, quick=quick), d) for d in all_choices_of_digits()])
+    assert mean > 1 / 3 + DIGITS_ABOVE_CHANCE.get(name, 0.08)
+
+
+def test_iap_on_digits_is_as_good_as_its_formula():
+    from sklearn.linear_model import LogisticRegression
+
+    ours, formula = [], []
+    for d in all_choices_of_digits()[::8]:
+        threshold = d.Z_seen.mean(axis=0)
+        has, asked = d.Z_seen > threshold + 1e-9, d.Z_unseen > threshold + 1e-9
+        used = has.any(axis=0) & ~has.all(axis=0)
+        p = LogisticRegression(C=10.0, tol=1e-8, max_iter=10_000).fit(d.X, d.y).predict_proba(d.X_unseen) @ has
+        p, prior = np.clip(p, 1e-3, 1 - 1e-3)[:, None, used], has.mean(axis=0)[used]
+        scores = np.where(asked[:, used], np.log(p / prior), np.log((1 - p) / (1 - prior))).sum(axis=2)
+        formula.append(float(np.mean(list(class_accuracy(scores, d.y_unseen).values()))))
+        ours.append(accuracy(fitted("iap", d), d))
+    assert_allclose(ours, formula, atol=0.02)
+    assert abs(np.mean(ours) - np.mean(formula)) < 0.002
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -139,6 +170,84 @@ def test_near_chance_when_attributes_are_shuffled(name):
     shuffled = [transform_data(plain, few.shuffle_attributes(seed)) for seed in range(30)]
     mean = np.mean([accuracy(fitted(name, d, quick=True), d) for d in shuffled])
     assert abs(mean - 0.2) < 0.07
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_constructor_has_the_settings_of_the_file(name):
+    # Who uses the class gets what who uses the command gets.
+    file = new(name)
+    for f in fields(file):
+        if f.init:
+            default = f.default_factory() if f.default is MISSING else f.default
+            given = getattr(file, f.name)
+            # A solver is a group of its own in the files; a null one stands for that group's default.
+            assert given == default or f.name == "solver", f.name
+
+
+NUMBERS = [
+    (m, f.name) for m in MODELS for f in fields(new(m)) if f.init and isinstance(getattr(new(m), f.name), int | float)
+]
+
+
+@pytest.mark.parametrize(("name", "setting"), NUMBERS)
+def test_a_number_that_makes_no_sense_is_refused_in_a_sentence(name, setting):
+    kind = type(new(name))
+    for value in ("much", None, float("nan"), float("inf"), -2, [1.0]):
+        optional = value is None and any(f.name == setting and "None" in str(f.type) for f in fields(kind))
+        if not optional:
+            with pytest.raises(UserError, match=rf"{setting}=.* is not accepted: it should be "):
+                kind(**{setting: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [(m, s) for m, s in NUMBERS if m != "coupled" and type(getattr(new(m), s)) is float]
+)
+def test_extreme_penalties_and_steps_end_in_finite_scores_or_a_sentence(name, setting, easy):
+    node = {k: v for k, v in QUICK.items() if k != setting and k in {f.name for f in fields(new(name))}}
+    kind = type(new(name))
+    X, y, Z = easy.X[::3], easy.y[::3], easy.Z[::3]
+    for value in (0, 1e-300, 1e-30, 1e30, 1e300):
+        try:
+            with np.errstate(all="ignore"):
+                scores = kind(**node, **{setting: value}).fit(X, y, Z, easy.Z_unseen).scores(easy.X_unseen)
+        except UserError:
+            continue
+        assert np.isfinite(scores).all(), value
+
+
+def _odd(easy):
+    X, y, Z, U = easy.X[::3], easy.y[::3], easy.Z[::3], easy.Z_unseen
+    first = np.unique(y, return_index=True)[1]
+    return {
+        "one seen class": (X[y == 0], y[y == 0], Z[y == 0], U),
+        "two seen classes": (X[y < 2], y[y < 2], Z[y < 2], U),
+        "one unseen class": (X, y, Z, U[:1]),
+        "one image per class": (X[first], y[first], Z[first], U),
+        "one image": (X[:1], np.zeros(1, int), Z[:1], U),
+        "features without spread": (np.ones_like(X), y, Z, U),
+        "features of zeros": (np.zeros_like(X), y, Z, U),
+        "one feature": (X[:, :1], y, Z, U),
+        "one attribute": (X, y, Z[:, :1], U[:, :1]),
+        "attributes of zeros": (X, y, np.zeros_like(Z), np.zeros_like(U)),
+        "the same attributes for all": (X, y, np.ones_like(Z), np.ones_like(U)),
+        "two seen classes alike": (X, y, np.where((y == 1)[:, None], Z[y == 0][0], Z), U),
+        "very large features": (1e12 * X, y, Z, U),
+        "very small features": (1e-12 * X, y, Z, U),
+        "attributes of images": (X, y, Z + 0.1 * np.random.default_rng(0).standard_normal(Z.shape), U),
+    }
+
+
+@pytest.mark.parametrize("name", [m for m in MODELS if m != "coupled"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_odd_data_end_in_finite_scores_or_a_sentence(name, easy, dtype):
+    for what, (X, y, Z, U) in _odd(easy).items():
+        X, Z, U = (a.astype(dtype) for a in (X, Z, U))
+        try:
+            scores = new(name, quick=True).fit(X, y, Z, U).scores(X)
+        except UserError:
+            continue
+        assert scores.shape == (len(X), len(U)), what
+        assert np.isfinite(scores).all(), what
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
@@ -75,6 +76,18 @@ class Shared:
         return self._kept[key]
 
 
+@contextmanager
+def _in_range(model: object) -> Iterator[None]:
+    """Settings and data that numbers cannot hold (a penalty of 1e300) end in a sentence."""
+    try:
+        yield
+    except (ArithmeticError, np.linalg.LinAlgError) as error:
+        raise UserError(
+            f"{model} leaves the range of floating point on these data; "
+            "scale features and attributes to length 1 and choose settings nearer to the defaults."
+        ) from error
+
+
 class Inductive:
     """What the baselines have in common; each is a dataclass that says how it is fitted and how it scores.
 
@@ -99,7 +112,8 @@ class Inductive:
         Raises
         ------
         UserError
-            On arguments that do not fit together, see :func:`check_training`.
+            On arguments that do not fit together, see :func:`check_training`; on settings for which the fit is no
+            finite number.
         """
         return next(self.fit_grid([self], X, y, Z, Z_unseen))
 
@@ -109,7 +123,8 @@ class Inductive:
         X, y, Z, Z_unseen = check_training(X, y, Z, Z_unseen)
         shared = Shared()
         for model in models:
-            model._fit(X, y, Z, shared)
+            with _in_range(model):
+                model._fit(X, y, Z, shared)
             model.Z_unseen_, model.n_features_ = Z_unseen, X.shape[1]
             yield model
 
@@ -118,7 +133,11 @@ class Inductive:
         X = self._images(X)
         Z = self.Z_unseen_ if class_attributes is None else class_attributes
         Z = as_matrix(Z, "class_attributes", n_columns=self.Z_unseen_.shape[1])
-        return self._scores(X, Z.astype(self.Z_unseen_.dtype, copy=False))
+        with _in_range(self):
+            scores = self._scores(X, Z.astype(self.Z_unseen_.dtype, copy=False))
+            if not np.isfinite(scores).all():
+                raise FloatingPointError
+        return scores
 
     def _images(self, X: Array) -> Array:
         need_fitted(self, "Z_unseen_")

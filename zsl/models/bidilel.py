@@ -71,7 +71,8 @@ class BiDiLEL(Inductive):
         latent, semantic = (np.sqrt(squared_distances(A, A))[pairs] for A in (self.b_, S))
         mean = float(semantic.mean()) if semantic.size else 0.0
         self.scale_ = float(latent.mean()) / mean if mean > 0 else 1.0
-        self.closest_ = _CLOSEST * float(latent.mean()) if latent.size else 1.0
+        # Means that all coincide have no scale.
+        self.closest_ = (_CLOSEST * float(latent.mean()) if latent.size else 0.0) or 1.0
         self.towards_ = ridge(spectrum(S), S.T @ self.b_, 1.0)
 
     def places(self, S: Array) -> Array:

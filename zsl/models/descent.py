@@ -9,7 +9,6 @@ import numpy as np
 from scipy.optimize import minimize
 
 from zsl.checks import Array
-from zsl.errors import UserError
 
 Objective = Callable[[Array], tuple[float, Array]]
 """A point (m,) -> the value there and the gradient (m,)."""
@@ -29,13 +28,13 @@ def descend(objective: Objective, start: Array, *, tol: float, max_iter: int, me
 
     Raises
     ------
-    UserError
-        Where the objective has no finite value: settings or data outside the range of floating point.
+    FloatingPointError
+        Where the objective, or the point that is reached, is not finite.
     """
     value, gradient = objective(start)
-    largest = float(np.abs(gradient).max())
+    largest = float(np.abs(gradient).max(initial=0))
     if not (np.isfinite(value) and np.isfinite(largest)):
-        raise UserError("the training objective is not a finite number at its start; use smaller penalties or weights.")
+        raise FloatingPointError("the objective is not finite at the start")
     if largest == 0:
         return Descent(start, 0.0, 0)
     found = minimize(
@@ -46,7 +45,7 @@ def descend(objective: Objective, start: Array, *, tol: float, max_iter: int, me
     if np.abs(gradient).max() > tol * largest and found.nit < max_iter:
         x, gradient = _polish(lambda t: objective(t)[1], x, gradient, tol * largest)
     if not np.isfinite(x).all():
-        raise UserError("training left the range of floating point; use smaller weights or larger penalties.")
+        raise FloatingPointError("the descent left the finite numbers")
     return Descent(x, float(np.abs(gradient).max()) / largest, int(found.nit))
 
 
