@@ -72,8 +72,9 @@ def ablation(records: Iterable[Any], extra: Sequence[str] = ()) -> list[Table]:
             table.rows.append([*line, text(summary.repetitions)])
         table.notes = [
             "Only class splits that every row has. Difference: to the first row, in points, paired over class splits "
-            "with the Nadeau-Bengio correction for their overlap, over the classes by bootstrap (no p) where there is one "
-            "split; never over dictionary seeds. p is for one comparison: with many rows some fall below 0.05 by chance."
+            "with the Nadeau-Bengio correction for their overlap, over the classes by bootstrap (no p) where there is "
+            "one split; never over dictionary seeds. p is for one comparison: with many rows some fall below 0.05 by "
+            "chance."
         ]
         _say_absence(table, mine, fill_in)
         out.append(table)
