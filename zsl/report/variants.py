@@ -99,7 +99,7 @@ def curves(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> tupl
         mine = [c for c in found if c.data == data]
         fill_in = commands_of(mine)  # before splits are left out
         for setting in dict.fromkeys(c.group for c in mine):
-            share_splits(c for c in mine if c.group == setting)
+            share_splits((c for c in mine if c.group == setting), seeds=True)
         lines = _lines(name, mine)
         table = Table(
             f"{name}_{data}", f"{TITLES[name]}, {mine[0].title}: mean per-class accuracy in percent", selection(mine),
