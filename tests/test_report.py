@@ -189,6 +189,9 @@ def test_only_splits_that_all_have_are_compared(folder):
     splits = {tuple(r["key"]["split"]["unseen"]) for r in records[:2]}
     assert {tuple(r["key"]["split"]["unseen"]) for r in a.records} == splits
     assert len(a.records) == 2
+    first, second = (cells.Cell("", "", "", "", (), (), records=r) for r in (records, [records[0], records[2]]))
+    cells.share_splits([first, second], seeds=True)
+    assert first.records == second.records
 
 
 def test_a_curve_from_runs(tmp_path):

@@ -87,6 +87,17 @@ def test_the_subset_is_in_the_key_and_its_values_are_checked():
         run(compose([*base, "subset.imbalance=0.5"]))
 
 
+def test_a_run_is_not_passed_off_as_one_of_another_name(tmp_path):
+    # More images than any class has: the same rows, but a point of a curve. And a fixed split that random draws too.
+    base = ["dataset=digits", "model=ridge", "tracking=none", f"output_dir={tmp_path}", "skip_existing=true"]
+    digests = set()
+    for i, more in enumerate((["split=random"], ["split=random", "subset.images=1000"], ["split=fixed"])):
+        result = run(compose([*base, *more]), tmp_path / str(i))
+        assert result.stages, "it was run, not skipped"
+        digests.add(result.digest)
+    assert len(digests) == 3
+
+
 def test_confusion_counts_every_test_image_once():
     result = run(compose(["dataset=digits", "model=ridge", "tracking=none"]))
     for row in result.per_class:

@@ -45,7 +45,8 @@ def digest(plain: Mapping[str, Any], data: Mapping[str, Any]) -> str:
         "shuffle_attributes": dataset.get("shuffle_attributes"),
         "content": data.get("content"),
         "read": data.get("semantics"),
-        "split": {k: split.get(k) for k in ("rows", "unseen")},
+        # By name too: a table looks for runs of the split that it names, and the same rows may have two names.
+        "split": {"name": plain["split"].get("name"), **{k: split.get(k) for k in ("rows", "unseen", "subset")}},
         "validation": data.get("validation"),
     }
     text = json.dumps(_canonical(settings), sort_keys=True, ensure_ascii=False, default=str)

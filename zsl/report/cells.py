@@ -144,17 +144,22 @@ def fill(cells: Iterable[Cell], records: Iterable[Mapping[str, Any]]) -> None:
         one.records = list(seen.values())
 
 
-def share_splits(cells: Iterable[Cell]) -> None:
+def share_splits(cells: Iterable[Cell], *, seeds: bool = False) -> None:
     """Keep of cells to be compared only the records on class splits that all of them have.
 
     Accuracy differs more between splits than between settings, so that a mean over other splits is another number.
-    Cells without records do not count.
+    Cells without records do not count. With ``seeds`` (the points of a curve) the dictionary seeds must agree as well;
+    among methods they need not, since in some nothing is random.
     """
+
+    def repetition(record: Mapping[str, Any]) -> tuple[str, Any]:
+        return _split_of(record), record["key"]["seed"] if seeds else None
+
     filled = [c for c in cells if c.records]
     if filled:
-        common = set.intersection(*({_split_of(r) for r in c.records} for c in filled))
+        common = set.intersection(*({repetition(r) for r in c.records} for c in filled))
         for one in filled:
-            one.records = [r for r in one.records if _split_of(r) in common]
+            one.records = [r for r in one.records if repetition(r) in common]
 
 
 def _of_record(key: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One page of a sweep that opens from disk: ``python -m zsl.report dashboard FOLDER`` fills ``dashboard.html``."""
+"""A sweep as one page that opens from disk: ``python -m zsl.report dashboard FOLDER``; frame: ``dashboard.html``."""
 
 from __future__ import annotations
 

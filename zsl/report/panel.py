@@ -63,11 +63,10 @@ def panel(folder: Path, *, seed: int = 0, max_images: int = 1500) -> tuple[Figur
         for words, guess in (("nearest class", near), ("labels spread", spreading)):
             accuracy = np.mean([(guess[y == m] == m).mean() for m in np.unique(y[y >= 0])])
             labels[title][f"{title}: {words}, {accuracy:.1%}"] = guess[chosen]
+    where = f"{key['dataset']['name']}, {key['feature']['name']}, {key['split']['name']} split, seed {key['seed']}"
     caption = (
-        f"{key['dataset']['name']}, {key['feature']['name']}, {key['split']['name']} split, seed {key['seed']}: "
-        f"predicted attributes of {n} of {len(y)} test images (t-SNE, perplexity {perplexity:.0f}, seed {seed}) and "
-        f"the attributes of the {M} unseen classes (circles with a black edge). Percentages: mean per-class accuracy "
-        "on all test images. "
-        f"Settings: {key['selection'].removeprefix('none: ')}."
+        f"{where}: predicted attributes of {n} of {len(y)} test images (t-SNE, perplexity {perplexity:.0f}, seed "
+        f"{seed}) and the attributes of the {M} unseen classes (circles with a black edge). Percentages: mean "
+        f"per-class accuracy on all test images. Settings: {key['selection'].removeprefix('none: ')}."
     )
     return six_panels(points, labels, names), caption

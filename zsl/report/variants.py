@@ -73,7 +73,8 @@ def ablation(records: Iterable[Any], extra: Sequence[str] = ()) -> list[Table]:
         table.notes = [
             "Only class splits that every row has. Difference: to the first row, in points, paired over class splits "
             "with the Nadeau-Bengio correction for their overlap, over the classes by bootstrap (no p) where there is "
-            "one split; never over dictionary seeds. p is for one comparison: of many some are below 0.05 by chance."
+            "one split; never over dictionary seeds. p is for one comparison: with many rows some fall below 0.05 by "
+            "chance."
         ]
         _say_absence(table, mine, fill_in)
         out.append(table)
@@ -98,7 +99,7 @@ def curves(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> tupl
         mine = [c for c in found if c.data == data]
         fill_in = commands_of(mine)  # before splits are left out
         for setting in dict.fromkeys(c.group for c in mine):
-            share_splits(c for c in mine if c.group == setting)
+            share_splits((c for c in mine if c.group == setting), seeds=True)
         lines = _lines(name, mine)
         table = Table(
             f"{name}_{data}", f"{TITLES[name]}, {mine[0].title}: mean per-class accuracy in percent", selection(mine),
