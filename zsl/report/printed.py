@@ -153,8 +153,8 @@ def methods(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> Tab
         "Paper: as printed, of which the baselines' numbers were copied from other papers. Ours: every method run here "
         "on the same features, splits and metric; mean ± standard deviation over class splits, over seeds where there "
         "is one split; of each column the splits that all its methods have. The columns "
-        "without a paper's number are other data: compare within a column only. not run: its objective is not published "
-        "in enough detail to implement it under its name.",
+        "without a paper's number are other data: compare within a column only. not run: its objective is not "
+        "published in enough detail to implement it under its name.",
         *(f"{titles[d]['title']}: {' '.join(titles[d]['overrides'][1:])}." for d in here if d != "digits"),
     ]
     out.commands = fill_in
