@@ -163,6 +163,22 @@ def test_every_cell_composes_into_settings_that_exist(name):
     assert all(c.repeats == ("split.seed=range(10)", "seed=0") for c in found)
 
 
+def test_repetitions_are_those_of_the_data():
+    extra = ["split.seed=range(2)"]
+    lines = [" ".join(a) for a, _ in cells.commands(printed.cells("table1", extra))]
+    assert all(("split.seed=range(2)" in line) == ("split=random" in line) for line in lines)
+    of_cub = {line.split("model=")[1].split()[0]: line for line in lines if "dataset=cub" in line}
+    # Nothing is random in ESZSL: one run on each fold. The dictionaries have the experiment's ten seeds on each.
+    assert of_cub["eszsl"].endswith("split.fold=range(4) seed=0")
+    assert of_cub["coupled"].endswith("split.fold=range(4)")
+
+
+@pytest.mark.parametrize("name", ["table0", "table1", "table3"])
+def test_every_table_has_something_to_run_on_digits(name):
+    cells._absent.clear()
+    assert [c for c in printed.cells(name) if c.data == "digits" and cells.absent(c)] == []
+
+
 def test_baselines_keep_their_own_scores():
     found = variants.cells("learning_curve", ["data=digits"])
     rules = {c.variant: cells.configuration(c)["inference"]["labels"] for c in found}

@@ -73,15 +73,16 @@ def cell(experiment: str, data: str, variant: str, more: Iterable[str], extra: I
     block = layout()["data"][data]
     extra = tuple(extra)
     repeats = [block["splits"]] if "splits" in block else []
-    if experiment != "table0" and "splits" in block:
-        repeats.append("seed=0")  # repeated over class splits; table0 alone repeats dictionaries on each of them
-    elif experiment == "table0" and block["overrides"][0] in ("dataset=digits", "dataset=xlsa17"):
-        repeats.append("seed=range(2)")
+    if repeats and key_of(repeats[0]) == "split.seed":
+        # Repeated over class splits; table0 repeats dictionaries on each of them too.
+        repeats.append("seed=range(2)" if experiment == "table0" else "seed=0")
     named = {key_of(o) for o in extra}
     overrides = tuple(o for o in (*block["overrides"], *more) if key_of(o) not in named)
     kept = tuple(o for o in repeats if key_of(o) not in named)
-    swept = tuple(o for o in extra if key_of(o) in ("seed", "split.seed", "split.fold"))
-    settings = tuple(o for o in extra if o not in swept)
+    # Which splits are run is said of the blocks that have them; a published split has no seed.
+    repeated = {"seed", *(key_of(o) for o in repeats)}
+    swept = tuple(o for o in extra if key_of(o) in repeated)
+    settings = tuple(o for o in extra if key_of(o) not in ("seed", "split.seed", "split.fold"))
     return Cell(experiment, data, block["title"], variant, (*overrides, *settings), (*kept, *swept), **rest)
 
 

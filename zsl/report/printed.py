@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from zsl.report.cells import Cell, cell, commands, fill, layout, read_yaml, shown, summarise
+from zsl.report.cells import Cell, cell, commands, fill, layout, read_yaml, share_splits, shown, summarise
 from zsl.report.document import Cell as Place
 from zsl.report.document import Table, missing, number, text
 
@@ -117,6 +117,9 @@ def methods(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> Tab
     """``table1`` or ``table3``: methods by data, hit@1 in percent, re-run here beside the printed numbers."""
     found = cells(name, extra)
     fill(found, records)
+    fill_in = commands_of(found)  # before splits are left out
+    for data in dict.fromkeys(one.data for one in found):
+        share_splits(one for one in found if one.data == data)
     paper, columns = read_yaml("paper.yaml")[name], layout()[name]["columns"]
     feature = columns[0]["feature"]
     title = f"Table {name[-1]}: methods, flat hit@1 per image in percent; paper's columns with {feature}"
@@ -149,11 +152,12 @@ def methods(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> Tab
     out.notes = [
         "Paper: as printed, of which the baselines' numbers were copied from other papers. Ours: every method run here "
         "on the same features, splits and metric; mean ± standard deviation over class splits, over seeds where there "
-        "is one split. The columns without a paper's number are other data: compare within a column only. not run: its "
-        "objective is not published in enough detail to implement it under its name.",
+        "is one split; of each column the splits that all its methods have. The columns "
+        "without a paper's number are other data: compare within a column only. not run: its objective is not "
+        "published in enough detail to implement it under its name.",
         *(f"{titles[d]['title']}: {' '.join(titles[d]['overrides'][1:])}." for d in here if d != "digits"),
     ]
-    out.commands = commands_of(found)
+    out.commands = fill_in
     return out
 
 
