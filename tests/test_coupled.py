@@ -181,7 +181,7 @@ def test_initial_atoms_have_unit_length(rng, how):
     [
         ({"lam": 0.0}, "lam=0.0 is not accepted: it should be greater than 0 or null"),
         ({"n_atoms": 2.5}, "n_atoms=2.5 is not accepted: it should be a valid integer"),
-        ({"n_iter": 0}, "n_iter=0 is not accepted"),
+        ({"n_iter": -1}, "n_iter=-1 is not accepted"),
         ({"coupling": "loose"}, "coupling='loose' is not accepted: it should be 'sequential' or 'joint'"),
         ({"beta": float("nan")}, "beta=nan is not accepted"),
         ({"seed": -1}, "seed=-1 is not accepted"),

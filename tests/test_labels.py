@@ -62,7 +62,7 @@ def test_a_rule_is_given_what_it_names():
 def test_rules_are_found_by_name_or_path():
     assert rule_book.find("labels", "nearest") is nearest
     assert rule_book.find("labels", "zsl.inference.labels.cosine") is cosine
-    with pytest.raises(UserError, match=r"inference.labels=nearst does not exist; it may be: nearest, cosine, spread"):
+    with pytest.raises(UserError, match=r"inference.labels=nearst does not exist; it may be: nearest, cosine, dot"):
         rule_book.find("labels", "nearst")
     with pytest.raises(UserError, match=r"is outside zsl; allow_targets=\[os\]"):
         rule_book.find("labels", "os.system")
