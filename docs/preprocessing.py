@@ -1,4 +1,4 @@
-"""The evidence for the defaults of pre-processing: python docs/preprocessing.py [digits] [cifar] [coupled].
+"""The evidence for the defaults of pre-processing: python docs/preprocessing.py [JOB ...].
 
 Validation classes only. Of the seen classes some are held out, everything else is fitted on the rest, and the mean
 accuracy per class on those held out is compared, draw by draw, with that of the default. Nothing of an unseen class is
@@ -43,6 +43,13 @@ SEMANTICS = {
     "attributes: centre alone": {"l2": False},
     "attributes: neither": OFF,
     "attributes: centre, standardise, l2": {"standardise": True},
+}
+# The models of a table, and what is set for all its rows.
+JOBS = {
+    "digits": (("ridge", "eszsl"), {}),
+    "cifar": (("ridge", "eszsl"), {}),
+    "digits-coupled": (("coupled",), {}),
+    "cifar-coupled": (("coupled",), {"pca": 256}),
 }
 PCA = {"digits": (16, 32), "cifar": (64, 128, 256)}
 
@@ -136,12 +143,9 @@ def study(name: str, models: tuple[str, ...], base: dict) -> None:
 
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["digits", "cifar", "coupled"]
-    present = [d for d in ("digits", "cifar") if d == "digits" or SHARED.is_dir()]
     if not SHARED.is_dir():
         print(f"cifar left out: {SHARED} is not on this machine", file=sys.stderr)
-    for dataset in present:
-        if dataset in wanted:
-            study(dataset, ("ridge", "eszsl"), {})
-    for dataset in present if "coupled" in wanted else ():
-        study(dataset, ("coupled",), {"pca": 256} if dataset == "cifar" else {})
+    for job in sys.argv[1:] or JOBS:
+        dataset = job.removesuffix("-coupled")
+        if dataset == "digits" or SHARED.is_dir():
+            study(dataset, *JOBS[job])

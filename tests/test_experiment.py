@@ -41,7 +41,9 @@ def test_digits_by_default(tmp_path, capsys):
 
 def test_run_folder_is_complete(tmp_path):
     result = run(compose([*QUIET, "inference=aag", "model.n_iter=1"]), tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} == {"results.json", "config.yaml", "per_class.csv", "dictionaries.npz"}
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "results.json", "config.yaml", "per_class.csv", "dictionaries.npz", "predictions.csv",
+    }  # fmt: skip
     record = json.loads((tmp_path / "results.json").read_text())
     assert record["metrics"] == pytest.approx(result.metrics)
     assert record["key"]["dataset"]["content"] == result.key["dataset"]["content"]

@@ -59,7 +59,9 @@ def test_artifacts_stay_in_the_output_folder(tmp_path):
     folder = tmp_path / "out"
     run(compose([*QUICK, f"output_dir={folder}"]), tmp_path / "run")
     names = {p.name for p in (folder / "mlartifacts").rglob("*") if p.is_file()}
-    assert names == {"results.json", "config.yaml", "per_class.csv", "dictionaries.npz"}
+    assert names == {
+        "results.json", "config.yaml", "per_class.csv", "dictionaries.npz", "predictions.csv",
+    }  # fmt: skip
     assert {p.name for p in tmp_path.iterdir()} == {"out", "run"}
 
 
