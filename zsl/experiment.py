@@ -9,8 +9,9 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,11 +30,11 @@ from zsl.evaluation import class_accuracy, evaluate, hubness_report
 from zsl.evaluation.calibration import calibration_report, fit_temperature
 from zsl.evaluation.generalized import ausuc, best_offset, gzsl
 from zsl.inference import rules
-from zsl.inference.seen import seen_classes
+from zsl.inference.seen import Seen, seen_classes
 from zsl.models.base import Model
 from zsl.pipeline import MODEL, CannotBeSaved, Pipeline
 from zsl.stages import Stage, infer, needs_seen, without_transduction
-from zsl.validation import Draw, Gate, Once, gate, infer_generalized, validate
+from zsl.validation import Draw, Gate, gate, infer_generalized, validate
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -138,7 +139,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
     start = time.perf_counter()
     model.fit(data.X, data.y, data.Z, data.Z_unseen)
     fitted = time.perf_counter()
-    seen = Once(lambda: seen_classes(model, data.X, data.y, data.Z))
+    seen = cache(partial(seen_classes, model, data.X, data.y, data.Z))
     stages = infer(plain, model, data.X_unseen, data.Z_unseen, seen)
     inferred = time.perf_counter()
     decided, draws = _on_validation_classes(plain, raw, stages)
@@ -293,7 +294,7 @@ def _generalized(
     plain: Mapping[str, Any],
     model: Model,
     data: ZeroShotData,
-    seen: Once,
+    seen: Callable[[], Seen],
     draws: list[Draw],
     stages: list[Stage],
 ) -> dict[str, float]:
@@ -536,7 +537,7 @@ def _save_model(
     raw: ZeroShotData,
     model: Model,
     transforms: tuple[Any, Any],
-    seen: Once,
+    seen: Callable[[], Seen],
     result: Result,
     path: Path,
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy as np
 from zsl.checks import Array
 from zsl.config import build
 from zsl.data.dataset import ZeroShotData
-from zsl.errors import UserError
 from zsl.evaluation import class_accuracy
 from zsl.inference.seen import seen_classes
 from zsl.stages import Stage, infer, without_transduction
@@ -101,7 +100,7 @@ def validate(
         ready = transform(plain, part)
         model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
         model.fit(ready.X, ready.y, ready.Z, ready.Z_unseen)
-        kept = Once(partial(seen_classes, model, ready.X, ready.y, ready.Z))
+        kept = cache(partial(seen_classes, model, ready.X, ready.y, ready.Z))
         stages = infer(plain, model, ready.X_unseen, ready.Z_unseen, kept)
         everything: list[Stage] = []
         y_all = np.empty(0, dtype=np.int64)
@@ -124,17 +123,7 @@ def infer_generalized(
 
 
 def gate(draws: list[Draw]) -> Gate:
-    """Use the transductive rule if it gains more than one standard error on validation classes.
-
-    Raises
-    ------
-    UserError
-        If the configured rule is not transductive.
-    """
-    if draws and not draws[0].stages[-1].transductive:
-        raise UserError(
-            "inference.gate=true decides on a transductive rule, and this one is not; set inference.gate=false."
-        )
+    """Use the transductive rule if it gains more than one standard error on validation classes."""
     gains = []
     for draw in draws:
         inductive = without_transduction(draw.stages)[-1]
@@ -175,15 +164,3 @@ def _put_aside(data: ZeroShotData, seed: int) -> ZeroShotData:
         y_test_seen=data.y[aside],
         **per_image,
     )
-
-
-class Once:
-    """The value of a function without arguments, computed at the first call."""
-
-    def __init__(self, compute: Callable[[], Any]) -> None:
-        self._compute, self._known, self._value = compute, False, None
-
-    def __call__(self) -> Any:
-        if not self._known:
-            self._value, self._known = self._compute(), True
-        return self._value

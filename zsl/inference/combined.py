@@ -9,7 +9,7 @@ import numpy as np
 from zsl.checks import Array, Count, Positive
 from zsl.errors import UserError
 from zsl.inference.attributes import Attributes
-from zsl.inference.labels import standard_scores, unit_rows
+from zsl.inference.labels import confident_images, standard_scores, unit_rows
 from zsl.inference.rules import uses
 from zsl.inference.seen import Seen
 
@@ -71,25 +71,10 @@ def inverted_softmax(anchors: Array, *, hub_temperature: Positive = 1.0) -> Arra
 
 
 def confident_means(U: Array, scores: Array, share: float = 0.5) -> Array:
-    """(M, p) mean direction of the more confident images of each class.
+    """(M, p) mean direction of the more confident images U (L, p) of each class, by standard scores.
 
-    Images U (L, p) go to the class of best score; of each class, the ``share`` with the largest margin to the second
-    (at least one) is kept. A class that wins no image takes the one that scores it highest.
+    A class that wins no image takes the one that scores it highest.
     """
     S = standard_scores(scores)
-    L, M = S.shape
-    if M == 1:
-        margin = np.zeros(L)
-    else:
-        two = np.partition(S, M - 2, axis=1)[:, M - 2 :]
-        margin = np.abs(two[:, 1] - two[:, 0])
-    winner = S.argmax(axis=1)
-    out = np.empty((M, U.shape[1]))
-    for m in range(M):
-        mine = np.flatnonzero(winner == m)
-        if not mine.size:
-            out[m] = U[S[:, m].argmax()]
-            continue
-        best = mine[np.argsort(-margin[mine], kind="stable")]
-        out[m] = U[best[: max(1, int(np.ceil(share * mine.size)))]].mean(axis=0)
-    return unit_rows(out)
+    rows = confident_images(S, share)
+    return unit_rows(np.stack([U[r].mean(axis=0) if r.size else U[S[:, m].argmax()] for m, r in enumerate(rows)]))

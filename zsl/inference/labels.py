@@ -53,6 +53,23 @@ def standard_scores(scores: Array) -> Array:
     return scores / np.where(flat, 1, deviation)
 
 
+def confident_images(scores: Array, share: float) -> list[Array]:
+    """Of each class, the ``share`` of the images it wins that have the largest margin to the second (at least one).
+
+    Scores (L, M); the result holds M arrays of rows, empty for a class that wins no image.
+    """
+    M = scores.shape[1]
+    winner = scores.argmax(axis=1)
+    two = np.partition(scores, max(M - 2, 0), axis=1)[:, -min(M, 2) :]
+    margin = two[:, -1] - two[:, 0]
+    chosen = []
+    for m in range(M):
+        mine = np.flatnonzero(winner == m)
+        best = mine[np.argsort(-margin[mine], kind="stable")]
+        chosen.append(best[: max(1, int(np.ceil(share * mine.size)))])
+    return chosen
+
+
 def _pair(Z_hat: Array, Z_unseen: Array) -> tuple[Array, Array]:
     Z_unseen = as_matrix(Z_unseen, "Z_unseen")
     return as_matrix(Z_hat, "Z_hat", n_columns=Z_unseen.shape[1]), Z_unseen

@@ -64,10 +64,10 @@ def seen_classes(model: Any, X: Array, y: Array, Z: Array) -> Seen:
     """Statistics of the training images X (n, p), labels y (n,) 0..C-1, attributes Z (n, q), and a fitted model."""
     W = whitening(X, y)
     n = np.bincount(y)
-    attributes = _class_sums(Z, y, len(n)) / n[:, None]
+    attributes = class_sums(Z, y, len(n)) / n[:, None]
     sums = np.zeros((len(n), W.shape[1]))
     for i in range(0, len(X), _BLOCK):
-        sums += _class_sums(unit_rows(X[i : i + _BLOCK] @ W), y[i : i + _BLOCK], len(n))
+        sums += class_sums(unit_rows(X[i : i + _BLOCK] @ W), y[i : i + _BLOCK], len(n))
     keep = np.unique(np.linspace(0, len(X) - 1, min(len(X), _MAX_ROWS)).astype(int))
     kappa = concentration(unit_rows(X[keep] @ W), y[keep], sums, n)
     V = H = None
@@ -91,7 +91,7 @@ def whitening(X: Array, y: Array) -> Array:
     for i in range(0, len(X), _BLOCK):
         rows = X[i : i + _BLOCK].astype(np.float64, copy=False)
         gram += rows.T @ rows
-    sums = _class_sums(X, y, len(n))
+    sums = class_sums(X, y, len(n))
     variance, axes = np.linalg.eigh((gram - (sums / n[:, None]).T @ sums) / len(X))
     variance = np.maximum(variance, 0)
     # Rounding leaves crumbs of the total variance where there is none inside classes.
@@ -133,6 +133,8 @@ def code_compatibility(A: sp.csr_array, AtA: Array, y: Array, S: Array) -> Array
     return np.linalg.solve(S.T @ S + _ATTRIBUTE_RIDGE * np.eye(S.shape[1]), left.T).T
 
 
-def _class_sums(X: Array, y: Array, n_classes: int) -> Array:
-    members = sp.csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(n_classes, len(y)))
+def class_sums(X: Array, y: Array, n_classes: int | None = None) -> Array:
+    """(C, k) sums in double precision of the rows of X (n, k) over each class; ``None``: as many classes as y names."""
+    size = int(y.max()) + 1 if n_classes is None else n_classes
+    members = sp.csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(size, len(y)))
     return members @ X.astype(np.float64, copy=False)

@@ -7,7 +7,7 @@ import numpy as np
 from zsl.checks import Array, Count, Positive, Share
 from zsl.errors import UserError
 from zsl.inference.attributes import Attributes, HasDictionaries, agnostic
-from zsl.inference.labels import cosine
+from zsl.inference.labels import confident_images, cosine
 from zsl.inference.rules import uses
 from zsl.inference.seen import Seen
 
@@ -52,24 +52,10 @@ def self_trained(
     Dz = np.asarray(model.Dz_, dtype=np.float64)
     D = Dz
     for _ in range(self_training_rounds):
-        rows, labels = _confident(cosine(A @ D, Z_unseen), confident)
+        chosen = confident_images(cosine(A @ D, Z_unseen), confident)
+        rows, labels = np.concatenate(chosen), np.repeat(np.arange(len(chosen)), [len(r) for r in chosen])
         weight = self_training_weight / len(rows)
         residual = Z_unseen[labels] - A[rows] @ Dz
         step = np.linalg.solve(H + weight * A[rows].T @ A[rows], weight * A[rows].T @ residual)
         D = Dz + step
     return Attributes(A @ D, start.codes, {})
-
-
-def _confident(scores: Array, share: float) -> tuple[Array, Array]:
-    """Rows of the images kept, at least one of each class that wins any, and their classes."""
-    M = scores.shape[1]
-    winner = scores.argmax(axis=1)
-    two = np.partition(scores, max(M - 2, 0), axis=1)[:, -min(M, 2) :]
-    margin = two[:, -1] - two[:, 0]
-    rows = []
-    for m in np.unique(winner):
-        mine = np.flatnonzero(winner == m)
-        best = mine[np.argsort(-margin[mine], kind="stable")]
-        rows.append(best[: max(1, int(np.ceil(share * mine.size)))])
-    kept = np.concatenate(rows)
-    return kept, winner[kept]

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
-import scipy.sparse as sp
 
 from zsl.checks import Array, Rows, as_matrix, check_fields
 from zsl.errors import UserError
 from zsl.inference.labels import cosine, nearest
+from zsl.inference.seen import class_sums as class_sums
 
 T = TypeVar("T")
 Metric = Literal["cosine", "nearest", "dot"]
@@ -166,12 +166,6 @@ def compare(U: Array, V: Array, metric: Metric) -> Array:
     if metric == "dot":
         return U @ V.T
     return cosine(U, V) if metric == "cosine" else nearest(U, V)
-
-
-def class_sums(X: Array, y: Array) -> Array:
-    """(C, k) sums in double precision of the rows of X (n, k) over each class 0..C-1."""
-    members = sp.csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(int(y.max()) + 1, len(y)))
-    return members @ X.astype(np.float64, copy=False)
 
 
 def class_means(X: Array, y: Array) -> Array:
