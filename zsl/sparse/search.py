@@ -53,7 +53,7 @@ def _newton(U, inverse, q, t, S, s, k, v):
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
-def _entering(q, is_in, t, most, quota, out, counts):
+def entering(q, is_in, t, most, quota, out, counts):
     """Write about ``quota`` atoms outside the support with the largest ``|q| > t`` to ``out``; their number.
 
     The cut is made on a histogram, so that it costs two passes over q and depends on no order.
@@ -248,7 +248,7 @@ def solve_row(
             k, right, full = _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v, gone, is_in)
         else:
             quota = min(max(_QUOTA, k // 2), min(p, r) - k)
-            for i in range(_entering(q, is_in, t, most, quota, out, counts)):
+            for i in range(entering(q, is_in, t, most, quota, out, counts)):
                 S[k], a[k], s[k] = out[i], 0, 1 if q[out[i]] > 0 else -1
                 is_in[S[k]] = True
                 k += 1
