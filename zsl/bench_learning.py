@@ -274,9 +274,8 @@ def _fit(shape: str, n_iter: int, n: int = 0, p: int = 0, r: int = 0, q: int = 8
     solver = partial(sparse_encode, tol=_TOL)
     small = CoupledDictionaries(n_atoms=300, n_iter=1, solver=solver, batch_size=2048 if path else None)
     small.fit(X[:2048], y[:2048], Z[:2048], table[40:])  # compiles
-    model = CoupledDictionaries(
-        n_atoms=r, n_iter=n_iter, lam_relative=0.3, solver=solver, batch_size=2048 if path else None
-    )
+    # The penalty is the model's default.
+    model = CoupledDictionaries(n_atoms=r, n_iter=n_iter, solver=solver, batch_size=2048 if path else None)
     clock = time.perf_counter()
     anonymous = _watched(lambda: model.fit(X, y, Z, table[40:]))
     found = {

@@ -19,9 +19,9 @@ from numba import njit
 from zsl.checks import Array
 
 # Atoms whose products are formed together: large enough for matrix products, small enough to stay in cache.
-_BLOCK = 64
+_BLOCK = 96
 # Atoms compared with all others at once.
-_MANY = 1024
+_MANY = 256
 
 
 def ridge_atoms(AtA: Array, AtX: Array, beta: float) -> Array:
@@ -110,12 +110,13 @@ def quadratic(AtA: Array, AtX: Array, D: Array, beta: float = 0.0) -> float:
 def duplicate_atoms(D: Array, limit: float = 1 - 1e-6) -> Array:
     """Indices of the atoms whose ``|cos|`` with an atom at least as long exceeds ``limit``; zero atoms are none."""
     order = np.argsort(-np.linalg.norm(D, axis=1), kind="stable")
-    U = unit_atoms(D)[order]
+    # A coarse look in single precision, then the candidates in double.
+    U: Array = unit_atoms(D)[order].astype(np.float32, copy=False)
     found = []
     for start in range(0, len(U), _MANY):
         rows = U[start : start + _MANY]
-        # A coarse look in the precision of D, then the candidates in double precision.
-        i, j = np.nonzero(np.abs(rows @ U[: start + len(rows)].T) > limit - 1e-5)
+        cosines = rows @ U[: start + len(rows)].T
+        i, j = np.nonzero(np.abs(cosines, out=cosines) > limit - 1e-5)
         i, j = i[j < i + start], j[j < i + start]
         for a, b in zip(i + start, j):
             u, v = D[order[a]].astype(np.float64), D[order[b]].astype(np.float64)
