@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from zsl.errors import UserError
 from zsl.sparse.dictionary import gradient_atoms, quadratic, ridge_atoms, unit_atoms, unit_ball_atoms
 
 
@@ -37,6 +38,13 @@ def test_ridge_agrees_with_scikit_learn(rng):
     # sklearn: |X - A D|^2 + alpha |D|^2, n times ours.
     expected = Ridge(alpha=0.1 * len(X), fit_intercept=False).fit(A, X).coef_.T
     assert_allclose(ridge_atoms(AtA, AtX, 0.1), expected, atol=1e-10)
+
+
+def test_a_ridge_lost_in_rounding_is_said(rng):
+    # Features of length 1e-12 give such codes of classes; scipy's "singular matrix" helps nobody.
+    A = 1e10 * np.ones((20, 5))
+    with pytest.raises(UserError, match="beta=0.001 is lost in rounding .*model.beta"):
+        ridge_atoms(A.T @ A, A.T @ rng.standard_normal((20, 3)), 1e-3)
 
 
 def test_one_atom_by_hand():

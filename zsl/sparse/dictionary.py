@@ -17,6 +17,7 @@ import scipy.linalg
 from numba import njit
 
 from zsl.checks import Array
+from zsl.errors import UserError
 
 # Atoms whose products are formed together: large enough for matrix products, small enough to stay in cache.
 _BLOCK = 96
@@ -25,10 +26,22 @@ _MANY = 256
 
 
 def ridge_atoms(AtA: Array, AtX: Array, beta: float) -> Array:
-    """The exact minimiser without a constraint, ``(AtA + beta I)^-1 AtX`` (r, p); ``beta > 0``."""
+    """The exact minimiser without a constraint, ``(AtA + beta I)^-1 AtX`` (r, p); ``beta > 0``.
+
+    Raises
+    ------
+    UserError
+        Where beta is lost in rounding beside the codes, as with features of length 1e-12.
+    """
     H = AtA.copy()
     H[np.diag_indices_from(H)] += beta
-    return scipy.linalg.solve(H, AtX, assume_a="pos", overwrite_a=True)
+    try:
+        return scipy.linalg.solve(H, AtX, assume_a="pos", overwrite_a=True)
+    except np.linalg.LinAlgError:
+        raise UserError(
+            f"beta={beta:g} is lost in rounding beside codes whose mean squared length is {np.trace(AtA):.3g}; "
+            "bring features to unit length (feature.l2=true) or set a larger beta (model.beta)."
+        ) from None
 
 
 def unit_ball_atoms(AtA: Array, AtX: Array, D: Array, beta: float = 0.0, *, n_passes: int = 1) -> Array:
