@@ -75,8 +75,7 @@ table3: $(STAMP)  ## the paper's Table 3 likewise: baselines re-run, Inception
 	$(PY) -m zsl.report table3 --run $(ARGS)
 
 figure: $(STAMP)  ## predicted attributes in two dimensions, six panels (ARGS="dataset=...")
-	$(PY) -m zsl.main experiment=figure $(ARGS)
-	$(PY) -m zsl.report figure
+	$(PY) -m zsl.report figure --run $(ARGS)
 
 sensitivity: $(STAMP)  ## accuracy against each setting, as curves
 	$(PY) -m zsl.report sensitivity --run $(ARGS)

@@ -264,6 +264,7 @@ def test_wrong_words_end_in_a_sentence(tmp_path, capsys):
         (["sensitivity", "data=cats"], "data=cats does not exist"),
         (["ablation", str(tmp_path), "modle.lam=1"], "there is no modle.lam"),
         (["figure", str(tmp_path)], "holds no predictions.npz"),
+        (["figure", "model.lam=1"], "model.lam=1 is for a run; add --run"),
         (["dashboard", str(tmp_path)], "holds no results.json"),
         (["table0", "a", "b"], "one folder of records is needed"),
     ):
@@ -299,6 +300,16 @@ def test_the_panel_from_a_run(tmp_path, capsys):
     # The accuracy in the title is that of the record.
     accuracy = json.loads((tmp_path / "run" / "results.json").read_text())["metrics"]["aag/acc_class"]
     assert f"AAg: nearest class, {accuracy:.1%}" in (tmp_path / "run" / "figure.svg").read_text()
+
+
+def test_the_panel_of_a_run_made_for_it(tmp_path, capfd):
+    # `make figure ARGS=output_dir=...` once drew the newest run of another folder.
+    command.main(["figure", "--run", "model.n_iter=1", f"output_dir={tmp_path}/elsewhere"])
+    assert len(list((tmp_path / "elsewhere" / "figure").glob("*/figure.svg"))) == 1
+    with pytest.raises(SystemExit) as ended:
+        command.main(["figure", "--run", "modle.lam=1", f"output_dir={tmp_path}"])
+    assert ended.value.code == 1
+    assert "did you mean model?" in capfd.readouterr().err
 
 
 # --- the dashboard ------------------------------------------------------------------------------------------
@@ -355,3 +366,13 @@ def test_the_module_runs_from_a_shell(folder, tmp_path):
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert Path(out.stdout.split()[-1]).stat().st_size > 10_000
+
+
+def test_errata_stand_beside_the_numbers_they_are_about(tmp_path):
+    table = printed.table0([])
+    assert all("l" in row[0].marks for row in table.rows if row[0].text == "SUN 645/72")
+    methods = printed.methods("table1", [])
+    assert {row[0].text.split(" (")[-1].rstrip(")") for row in methods.rows if "k" in row[0].marks} == {
+        "DSRL",
+        "coupled dictionaries, TAAw",
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +37,8 @@ def parser() -> argparse.ArgumentParser:
         one.add_argument("--run", action="store_true", help="first run what is missing and whose data is here")
         one.add_argument("--out", type=Path, help="where files go (default: FOLDER/report)")
     one = names.add_parser("figure", help="the 2 x 3 panel of predicted attributes")
-    one.add_argument("folder", nargs="?", type=Path, default=Path("multirun/figure"))
+    one.add_argument("words", nargs="*", metavar="FOLDER | KEY=VALUE", help="folder of runs, overrides of the run")
+    one.add_argument("--run", action="store_true", help="first run experiment=figure")
     one.add_argument("--seed", type=int, default=0, help="of t-SNE (default 0)")
     one.add_argument("--out", type=Path)
     one = names.add_parser("diff", help="two sweeps beside each other, with paired differences")
@@ -59,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if argv[:1] in (["compare"], ["theory"]) and importlib.util.find_spec(f"zsl.report.{argv[0]}"):
         importlib.import_module(f"zsl.report.{argv[0]}").main(argv[1:])
         return
-    arguments = _parse(argv) if argv[:1] and argv[0] in EXPERIMENTS else parser().parse_args(argv)
+    arguments = _parse(argv) if argv[:1] and argv[0] in (*EXPERIMENTS, "figure") else parser().parse_args(argv)
     try:
         {"figure": _figure, "diff": _diff, "dashboard": _dashboard}.get(arguments.name, _experiment)(arguments)
     except UserError as error:
@@ -69,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     # Options may stand between words, which argparse's sub-commands do not allow.
-    flags = [a for i, a in enumerate(argv) if a.startswith("-") or (i and argv[i - 1] == "--out")]
+    flags = [a for i, a in enumerate(argv) if a.startswith("-") or (i and argv[i - 1] in ("--out", "--seed"))]
     return parser().parse_args([*argv[:1], *flags, *(a for a in argv[1:] if a not in flags)])
 
 
@@ -79,13 +81,7 @@ def _experiment(arguments: argparse.Namespace) -> None:
     from zsl.report.figures import save as save_figure
 
     name = arguments.name
-    extra = [w for w in arguments.words if "=" in w]
-    folders = [w for w in arguments.words if "=" not in w]
-    if len(folders) > 1:
-        raise UserError(f"one folder of records is needed, not {len(folders)}: {', '.join(folders)}.")
-    output = [o.partition("=")[2] for o in extra if cells.key_of(o) == "output_dir"]
-    settings = [o for o in extra if cells.key_of(o) != "output_dir"]
-    folder = Path(folders[0] if folders else output[-1] if output else "multirun")
+    folder, output, settings = _words(arguments.words)
     if name.startswith("table"):
         found = printed.cells(name, [o for o in settings if cells.key_of(o) != "data"])
         chosen = cells.blocks(name, settings) if any(cells.key_of(o) == "data" for o in settings) else None
@@ -115,6 +111,19 @@ def _experiment(arguments: argparse.Namespace) -> None:
     print("written: " + " ".join(str(p) for p in paths))
 
 
+def _words(words: Sequence[str]) -> tuple[Path, list[str], list[str]]:
+    """The folder of records, what ``output_dir`` was set to, and the other overrides."""
+    from zsl.report.cells import key_of
+
+    extra = [w for w in words if "=" in w]
+    folders = [w for w in words if "=" not in w]
+    if len(folders) > 1:
+        raise UserError(f"one folder of records is needed, not {len(folders)}: {', '.join(folders)}.")
+    output = [o.partition("=")[2] for o in extra if key_of(o) == "output_dir"]
+    settings = [o for o in extra if key_of(o) != "output_dir"]
+    return Path(folders[0] if folders else output[-1] if output else "multirun"), output, settings
+
+
 def _records(folder: Path) -> list[dict[str, Any]]:
     """Complete records under a folder; none where it does not exist yet, since every cell then is missing."""
     from zsl.report.compare import read
@@ -129,7 +138,16 @@ def _figure(arguments: argparse.Namespace) -> None:
     from zsl.report.figures import save
     from zsl.report.panel import newest, panel
 
-    folder = newest(arguments.folder)
+    folder, output, settings = _words(arguments.words)
+    if settings and not arguments.run:
+        raise UserError(f"{' '.join(settings)} is for a run; add --run, or name the folder of one.")
+    if arguments.run or all("=" in w for w in arguments.words):
+        folder /= "figure"
+    if arguments.run:
+        words = ["experiment=figure", *settings, *(f"output_dir={o}" for o in output)]
+        if (code := subprocess.run([sys.executable, "-m", "zsl.main", *words], check=False).returncode) != 0:
+            sys.exit(code)
+    folder = newest(folder)
     figure, caption = panel(folder, seed=arguments.seed)
     paths = save(figure, arguments.out or folder, "figure")
     (paths[0].parent / "figure.txt").write_text(caption + "\n", encoding="utf-8")
