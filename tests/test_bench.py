@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 
 from zsl import bench_learning
@@ -83,13 +84,22 @@ def test_targets_are_judged_by_what_was_measured(tmp_path):
     ]
     learned = [{"contender": c, "ratio": r, "seconds": [1.0], "passes": 1, "batch_size": 9, "objective": 1.0,
                 "target": 1.0} for c, r in (("zsl float64", 1.0), ("SPAMS", 5.0), ("scikit-learn", 9.0))]  # fmt: skip
-    record = {"learn": learned}
+    spread = [{"who": "zsl", "L": L, "seconds": s, "cpu_seconds": s, "peak_mb": 512.0}
+              for L, s in ((5000, 9.0), (25_000, 1.0), (100_000, 16.0))]  # fmt: skip
+    record = {"learn": learned, "spreading": spread}
     record["targets"] = target_rows(results, record)
-    met = {(t["work"], t["against"]): (t["measured"], t["met"]) for t in record["targets"] if t["met"] is not None}
+    met = {
+        (t["work"], t["against"] or t["unit"]): (t["measured"], t["met"])
+        for t in record["targets"]
+        if t["met"] is not None
+    }
     assert met == {
         ("encode, 20 non-zeros, cold", "SPAMS float64"): (3.0, False),
         ("encode, 20 non-zeros, cold", "scikit-learn lasso_cd, best n_jobs"): (30.0, True),
         ("learn a dictionary", "the best of SPAMS and scikit-learn"): (5.0, True),
+        ("labels spread over 100000 images", "s"): (16.0, True),
+        ("labels spread over 100000 images", "GiB"): (0.5, True),
+        ("labels spread, processor time", "exponent"): (pytest.approx(2.0), False),
     }
     text = write_table(results, record, tmp_path / "b.md")
     assert "| 3 times | 4 | 8 | missed |" in text

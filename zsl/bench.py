@@ -262,7 +262,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-PARTS = ("encode", "image", "sweep", "learn", "growth", "awa2", "vgg19", "rows")
+PARTS = ("encode", "image", "sweep", "learn", "growth", "awa2", "vgg19", "rows", "spreading")
 DEFAULT = ("encode", "image", "sweep", "learn", "growth")
 
 
@@ -271,8 +271,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--only", nargs="+", choices=PARTS, default=list(DEFAULT),
         help="parts to run: encode many rows; one image; a sweep over p, density and precision; learn a dictionary; "
-        "growth in n and r; memory and time of a fit in the shape of awa2 or vgg19; growth with rows read from a file "
-        "(default: all but the last three)",
+        "growth in n and r; memory and time of a fit in the shape of awa2 or vgg19; growth with rows read from a file; "
+        "label spreading over many images (default: all but the last four)",
     )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds per problem (default 5)")
     parser.add_argument("-n", type=int, default=2000, help="rows to encode or to learn from (default 2000)")
@@ -317,6 +317,10 @@ def main(argv: list[str] | None = None) -> None:
                 record[shape] = bench_learning.in_a_process(shape, arguments.iterations)
         if "rows" in parts:
             record["rows"] = bench_learning.growth(arguments.sizes)
+    if "spreading" in parts:
+        from zsl import bench_spreading
+
+        record["spreading"] = [asdict(m) for m in bench_spreading.bench()]
     record["targets"] = target_rows(results, record)
     record["minutes"] = (time.perf_counter() - began) / 60
     name = "bench" if len(parts) > 1 else parts[0]

@@ -6,7 +6,7 @@ from zsl.inference.entropy import entropy, soft_assignment
 from zsl.inference.labels import cosine, dot, nearest
 from zsl.inference.mixture import mixture, spread_features
 from zsl.inference.self_training import self_trained
-from zsl.inference.spreading import spread
+from zsl.inference.spreading import SpreadReport, spread, spread_report
 
 # What inference.attributes and inference.labels may name; "own" stands for the model's native scores.
 ATTRIBUTE_RULES = ("agnostic", "aware", "self_trained")
@@ -26,6 +26,7 @@ LABEL_RULES = (
 
 __all__ = [
     "Attributes",
+    "SpreadReport",
     "agnostic",
     "aware",
     "bidirectional",
@@ -41,5 +42,6 @@ __all__ = [
     "soft_assignment",
     "spread",
     "spread_features",
+    "spread_report",
     "visual",
 ]
