@@ -15,8 +15,8 @@ PACKAGE = ROOT / "zsl"
 RANK = {
     "errors": 0, "interruption": 0, "records": 0, "checks": 1, "config": 2, "sparse": 3, "data": 4, "inference": 4,
     "evaluation": 4, "models": 5, "search": 5, "stages": 6, "tuning": 7, "validation": 8, "theory": 6, "extract": 6,
-    "pipeline": 6, "report": 8, "tracking": 8, "bench": 9, "bench_learning": 7, "bench_spreading": 7, "bench_report": 1,
-    "experiment": 9, "sweeps": 9, "predict": 10, "serving": 11, "main": 10,
+    "loading": 5, "pipeline": 6, "report": 8, "tracking": 8, "bench": 9, "bench_learning": 7, "bench_spreading": 7,
+    "bench_report": 1, "summary": 9, "experiment": 10, "sweeps": 9, "predict": 10, "serving": 11, "main": 11,
 }  # fmt: skip
 # Third-party packages and the only places that may import them.
 FENCES = {

@@ -96,7 +96,8 @@ def test_the_experiment_is_what_it_says():
 @pytest.mark.slow
 def test_eszsl_on_real_images_is_near_the_plain_formula(cifar_awa):
     # The reference takes part with the same features, attributes, splits and folds, written out in NumPy.
-    from zsl.experiment import read_data, resolve, transform_data
+    from zsl.experiment import resolve
+    from zsl.loading import read_data, transform_data
     from zsl.tuning import fold, validation_folds
 
     def formula(d, g, lam):

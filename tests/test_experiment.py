@@ -16,8 +16,8 @@ from zsl.data.dataset import ZeroShotData
 from zsl.data.transforms import Preprocess, preprocess
 from zsl.errors import UserError
 from zsl.evaluation import evaluate
-from zsl.experiment import load_dataset
 from zsl.inference import nearest
+from zsl.loading import load_dataset
 from zsl.models import CoupledDictionaries
 
 QUIET = ["tracking=none"]

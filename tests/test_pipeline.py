@@ -16,7 +16,7 @@ from zsl import compose, run
 from zsl.config import options, resolve
 from zsl.data.tabular import write_class_csv
 from zsl.errors import UserError
-from zsl.experiment import read_data
+from zsl.loading import read_data
 from zsl.models import Ridge
 from zsl.pipeline import CannotBeSaved, Pipeline
 from zsl.predict import main, predict

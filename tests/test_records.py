@@ -14,7 +14,7 @@ from zsl import compose, records, run
 from zsl.config import resolve
 from zsl.data.tabular import write_class_csv
 from zsl.errors import UserError
-from zsl.experiment import read_data
+from zsl.loading import read_data
 from zsl.models import CoupledDictionaries
 
 QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag", "tracking=none")

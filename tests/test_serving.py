@@ -20,7 +20,7 @@ from numpy.testing import assert_allclose
 from conftest import ROOT
 from zsl import compose, run
 from zsl.config import resolve
-from zsl.experiment import read_data
+from zsl.loading import read_data
 
 
 @pytest.fixture(scope="module")

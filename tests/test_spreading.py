@@ -14,7 +14,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from zsl.bench_spreading import growth, measure, measure_sklearn, problem
 from zsl.errors import UserError
-from zsl.experiment import load_dataset
 from zsl.inference import aware, nearest, rules, spread
 from zsl.inference.graph import Neighbours, gaussian_graph, gaussian_weights, neighbours, normalised
 from zsl.inference.spreading import (
@@ -24,6 +23,7 @@ from zsl.inference.spreading import (
     spread_report,
     with_class_mass,
 )
+from zsl.loading import load_dataset
 from zsl.models import CoupledDictionaries
 
 

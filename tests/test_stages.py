@@ -6,9 +6,10 @@ import pytest
 import zsl
 from zsl import compose, run
 from zsl.errors import UserError
-from zsl.experiment import read_data, resolve, transform_data
+from zsl.experiment import resolve
 from zsl.inference import rules
 from zsl.inference.seen import seen_classes
+from zsl.loading import read_data, transform_data
 from zsl.stages import TRANSDUCTIVE, infer, needs_seen
 from zsl.validation import draws_of, gate, standard_error, validate
 

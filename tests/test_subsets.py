@@ -9,7 +9,8 @@ from zsl.config import compose, resolve
 from zsl.data.dataset import ImageTable, Split
 from zsl.data.subsets import subset
 from zsl.errors import UserError
-from zsl.experiment import read_data, run
+from zsl.experiment import run
+from zsl.loading import read_data
 
 
 @pytest.fixture

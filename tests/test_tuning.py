@@ -12,7 +12,8 @@ from zsl import tuning
 from zsl.config import compose
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy
-from zsl.experiment import infer, read_data, resolve, run, transform_data
+from zsl.experiment import infer, resolve, run
+from zsl.loading import read_data, transform_data
 from zsl.models import ESZSL
 from zsl.search import trials_of
 

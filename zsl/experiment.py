@@ -19,22 +19,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from zsl import records, tuning
-from zsl.checks import Array, Count, Seed, check_arguments, check_value
-from zsl.config import build, compose, options, resolve
+from zsl.checks import Array, Count, Seed, check_value
+from zsl.config import build, resolve
 from zsl.data.dataset import ZeroShotData
-from zsl.data.load import check_missing, load_table, load_transforms
-from zsl.data.subsets import subset
 from zsl.data.transforms import preprocess
 from zsl.errors import UserError
-from zsl.evaluation import class_accuracy, evaluate, hubness_report
-from zsl.evaluation.calibration import calibration_report, fit_temperature
-from zsl.evaluation.generalized import ausuc, best_offset, gzsl
 from zsl.inference import rules
 from zsl.inference.seen import Seen, seen_classes
+from zsl.loading import load_preprocessing, read_data, transform_data
 from zsl.models.base import Model
 from zsl.pipeline import MODEL, CannotBeSaved, Pipeline
 from zsl.stages import Stage, infer, needs_seen, without_transduction
-from zsl.validation import Draw, Gate, gate, infer_generalized, validate
+from zsl.summary import certificates, confusion, generalized_metrics, per_class, summarise
+from zsl.validation import Draw, Gate, gate, validate
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -112,7 +109,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
     check_value(Count | None, plain["threads"], "threads")
     for name in ("skip_existing", "save_model", "save_predictions"):
         check_value(bool, plain[name], name)
-    _preprocessing(plain)  # what is wrong with it is said before anything is read
+    load_preprocessing(plain)  # what is wrong with it is said before anything is read
     model: Model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
     _check_inference(plain, model)
     if folder is not None:
@@ -133,7 +130,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
         plain = resolve(tuning.changed(cfg, selection.settings))
         model = build(plain["model"], "model", allow_targets=plain["allow_targets"])
         selected = time.perf_counter() - selected
-    transforms = _preprocessing(plain)
+    transforms = load_preprocessing(plain)
     data = preprocess(raw, *transforms)
 
     start = time.perf_counter()
@@ -147,7 +144,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
         stages = without_transduction(stages)
 
     metrics = summarise(stages, data.y_unseen, data.Z_unseen)
-    metrics |= _generalized(plain, model, data, seen, draws, stages)
+    metrics |= generalized_metrics(plain, model, data, seen, draws, stages)
     metrics |= certificates(model, stages)
     metrics["time_fit_s"], metrics["time_infer_s"] = fitted - start, inferred - fitted
     if selection is not None:
@@ -189,83 +186,6 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
     return result
 
 
-def load_data(plain: Mapping[str, Any]) -> ZeroShotData:
-    """Read, split, shuffle where asked, and pre-process, as the groups dataset, split and feature say."""
-    _preprocessing(plain)  # what is wrong with it is said before anything is read
-    return transform_data(plain, read_data(plain))
-
-
-def read_data(plain: Mapping[str, Any]) -> ZeroShotData:
-    """Read, split and shuffle where asked: the data before pre-processing."""
-    dataset, feature, split = plain["dataset"], plain["feature"], plain["split"]
-    allow = plain.get("allow_targets", ())
-    _check_split(split, dataset["name"])
-    chosen = dataset["semantics"]
-    missing = chosen.get("missing", "mean")
-    check_missing(missing)
-    for node, group in ((dataset, "dataset"), (feature, "feature"), (split, "split")):
-        if not isinstance(node.get("name"), str):
-            raise UserError(f"{group}.name={node.get('name')!r} is not text; quote it: {group}.name=\"'...'\".")
-    table = load_table(dataset, feature["name"], chosen.get("source"), allow)
-    for doubt in table.doubts():
-        log.warning("%s", doubt)
-    part = plain.get("subset") or {}
-    check_arguments(subset, part, prefix="subset.")
-    chosen_split = subset(table, build(split, "split", allow_targets=allow)(table), **part)
-    data = ZeroShotData.from_table(table, chosen_split, missing=missing)
-    shuffle = dataset.get("shuffle_attributes")
-    check_value(Seed | None, shuffle, "dataset.shuffle_attributes")
-    if shuffle is not None:
-        data = data.shuffle_attributes(shuffle)
-    return data
-
-
-def transform_data(plain: Mapping[str, Any], data: ZeroShotData) -> ZeroShotData:
-    """Pre-process as the groups feature and dataset say, fitted on the training rows."""
-    return preprocess(data, *_preprocessing(plain))
-
-
-def _preprocessing(plain: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The transforms of features and of attributes."""
-    return load_transforms(plain["dataset"], plain["feature"], plain.get("allow_targets", ()))
-
-
-def load_dataset(
-    name: str,
-    *,
-    feature: str | None = None,
-    split: str | None = None,
-    overrides: tuple[str, ...] = (),
-    **settings: Any,
-) -> ZeroShotData:
-    """The data that the command line would use: ``load_dataset("xlsa17", root=..., feature="lite0_pca128")``.
-
-    Parameters
-    ----------
-    name : str
-        An option of the group ``dataset``.
-    feature : str, optional
-        An option of the group ``feature``, or the name of a stored feature.
-    split : str, optional
-        An option of the group ``split``; ``None``: the dataset's own default.
-    overrides : tuple of str
-        Further overrides, as on the command line: ``("split.seed=3", "feature.pca=64")``.
-    settings : keys of the dataset, such as ``root``.
-    """
-    arguments = [f"dataset={name}"]
-    if feature is not None:
-        arguments.append(f"feature={feature}" if feature in options("feature") else f"feature.name='{feature}'")
-    if split is not None:
-        arguments.append(f"split={split}")
-    cfg = compose([*arguments, *overrides])
-    for key, value in settings.items():
-        keys = [str(k) for k in cfg.dataset]
-        if key not in keys:  # `in cfg.dataset` is false for a key that still needs a value
-            raise UserError(f"dataset.{key} does not exist; dataset={name} has: {', '.join(keys)}.")
-        cfg.dataset[key] = str(value) if isinstance(value, Path) else value
-    return load_data(resolve(cfg))
-
-
 def _on_validation_classes(
     plain: Mapping[str, Any], raw: ZeroShotData, stages: list[Stage]
 ) -> tuple[Gate | None, list[Draw]]:
@@ -288,101 +208,6 @@ def _without_gate(plain: dict[str, Any], decided: Gate | None, left: Stage) -> d
     if decided is not None and not decided.used:
         inference["attributes"], inference["labels"] = left.pair
     return {**plain, "inference": inference}
-
-
-def _generalized(
-    plain: Mapping[str, Any],
-    model: Model,
-    data: ZeroShotData,
-    seen: Callable[[], Seen],
-    draws: list[Draw],
-    stages: list[Stage],
-) -> dict[str, float]:
-    """Metrics of the generalised setting, where there are test images of seen classes, and of calibration."""
-    settings = plain["evaluation"]
-    metrics: dict[str, float] = {}
-    known = data.y_unseen >= 0
-    if settings["calibrate"] and draws and known.any():
-        found = [(_called(stages[-1].name, draw.stages).scores, draw.y) for draw in draws]
-        # The median, because a draw that is told apart without a mistake has no finite temperature.
-        temperature = float(np.median([fit_temperature(scores, y) for scores, y in found]))
-        metrics |= calibration_report(stages[-1].scores[known], data.y_unseen[known], temperature)
-    if not settings["generalized"] or not len(data.y_test_seen) or not known.any():
-        return metrics
-    everything, y = infer_generalized(plain, model, data, seen)
-    is_seen = np.arange(len(data.seen) + len(data.unseen)) < len(data.seen)
-    for stage in stages:
-        scores = _called(stage.name, everything).scores
-        offset = 0.0
-        if draws and draws[0].general:
-            offset = float(np.mean([_best_offset(stage.name, draw) for draw in draws]))
-        values = gzsl(scores, y, is_seen, offset) | {"gzsl_ausuc": ausuc(scores, y, is_seen)}
-        if draws:
-            values["gzsl_offset"] = offset
-        metrics |= {f"{stage.name}/{k}": v for k, v in values.items()}
-    return {**metrics, **values}
-
-
-def _best_offset(name: str, draw: Draw) -> float:
-    is_seen = np.arange(draw.n_kept + len(draw.classes)) < draw.n_kept
-    return best_offset(_called(name, draw.general).scores, draw.y_general, is_seen)
-
-
-def _called(name: str, stages: list[Stage]) -> Stage:
-    return next(stage for stage in stages if stage.name == name)
-
-
-def summarise(stages: list[Stage], y: Array, Z: Array) -> dict[str, float]:
-    """Every stage's metrics as ``STAGE/NAME``, the last one's also under plain names; Z (M, q) are the classes.
-
-    Images of unknown class (``y`` -1) count for hubness only; without any other there is no accuracy.
-    """
-    metrics: dict[str, float] = {}
-    known = y >= 0
-    for stage in stages:
-        accuracy = evaluate(stage.scores[known], y[known]) if known.any() else {}
-        found = {**accuracy, **hubness_report(stage.scores, y, stage.Z_hat, None if stage.Z_hat is None else Z)}
-        metrics |= {f"{stage.name}/{k}": v for k, v in found.items()}
-    return {**found, **metrics}
-
-
-def certificates(model: Model, stages: list[Stage]) -> dict[str, float]:
-    """What proves the fit: the largest gap of any code, seen or test, and the final objective, for models with codes"""
-    # Of both dictionaries where they are learned together, else of the visual one.
-    curve = getattr(model, "objective_", None) or getattr(model, "objective_x_", None)
-    if not curve:
-        return {}
-    if not hasattr(model, "lasso_gap_max_"):  # a loss over epochs, of a model without codes
-        return {"objective": float(curve[-1])}
-    gap = max([float(model.lasso_gap_max_), *(stage.gap for stage in stages)])
-    return {"lasso_gap_max": gap, "objective": float(curve[-1])}
-
-
-def per_class(stages: list[Stage], data: ZeroShotData) -> list[dict[str, Any]]:
-    """One row per unseen class; accuracies are absent for a class without images."""
-    known = data.y_unseen >= 0
-    accuracy = {stage.name: class_accuracy(stage.scores[known], data.y_unseen[known]) for stage in stages}
-    predicted = np.bincount(stages[-1].scores.argmax(axis=1), minlength=len(data.unseen))
-    return [
-        {
-            "class": name,
-            "images": int((data.y_unseen == m).sum()),
-            "predicted": int(predicted[m]),
-            **{f"{stage}/acc": by_class.get(m) for stage, by_class in accuracy.items()},
-        }
-        for m, name in enumerate(data.unseen_names)
-    ]
-
-
-def confusion(stage: Stage, data: ZeroShotData) -> dict[str, dict[str, int]]:
-    """Images by true class and predicted class, without the empty cells: no more of them than images."""
-    known, names = data.y_unseen >= 0, data.unseen_names
-    both = np.stack([data.y_unseen[known], stage.scores[known].argmax(axis=1)])
-    pairs, counts = np.unique(both, axis=1, return_counts=True)
-    out: dict[str, dict[str, int]] = {}
-    for (true, predicted), count in zip(pairs.T.tolist(), counts.tolist()):
-        out.setdefault(names[true], {})[names[predicted]] = count
-    return out
 
 
 def result_key(
@@ -433,24 +258,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             out[package] = "not installed"
     return out
-
-
-def _check_split(split: Mapping[str, Any], dataset: str) -> None:
-    """Refuse a split that belongs to other datasets, naming those that go with this one."""
-    belongs = split.get("datasets")
-    if belongs is None or dataset in belongs:
-        return
-    # A dataset of the user's own is not listed anywhere; whatever its reader offers may be asked for.
-    if dataset not in options("dataset"):
-        return
-    valid = []
-    for name in options("split"):
-        other = compose([f"split={name}"]).split.get("datasets")
-        if other is None or dataset in other:
-            valid.append(name)
-    raise UserError(
-        f"split={split['name']} belongs to dataset={', '.join(belongs)}; dataset={dataset} has: {', '.join(valid)}."
-    )
 
 
 def _check_inference(plain: Mapping[str, Any], model: Model) -> None:

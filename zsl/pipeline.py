@@ -142,7 +142,7 @@ class Pipeline:
     def scores(self, X: Array, Z: Array, infer: Callable[..., Sequence[Any]]) -> Array:
         """(L, C) scores of raw features X (L, p) for pre-processed attributes Z (C, q) by the run's inference rule.
 
-        ``infer`` is :func:`zsl.experiment.infer`. A transductive rule uses all rows of X at once.
+        ``infer`` is :func:`zsl.stages.infer`. A transductive rule uses all rows of X at once.
         """
         X = as_matrix(X, "features", n_columns=self.n_features)
         kept = self.seen

@@ -1,0 +1,113 @@
+"""What a run found, in numbers: metrics by stage and class, of the generalised setting, and what proves the fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from zsl.checks import Array
+from zsl.data.dataset import ZeroShotData
+from zsl.evaluation import class_accuracy, evaluate, hubness_report
+from zsl.evaluation.calibration import calibration_report, fit_temperature
+from zsl.evaluation.generalized import ausuc, best_offset, gzsl
+from zsl.inference.seen import Seen
+from zsl.models.base import Model
+from zsl.stages import Stage
+from zsl.validation import Draw, infer_generalized
+
+
+def summarise(stages: list[Stage], y: Array, Z: Array) -> dict[str, float]:
+    """Every stage's metrics as ``STAGE/NAME``, the last one's also under plain names; Z (M, q) are the classes.
+
+    Images of unknown class (``y`` -1) count for hubness only; without any other there is no accuracy.
+    """
+    metrics: dict[str, float] = {}
+    known = y >= 0
+    for stage in stages:
+        accuracy = evaluate(stage.scores[known], y[known]) if known.any() else {}
+        found = {**accuracy, **hubness_report(stage.scores, y, stage.Z_hat, None if stage.Z_hat is None else Z)}
+        metrics |= {f"{stage.name}/{k}": v for k, v in found.items()}
+    return {**found, **metrics}
+
+
+def generalized_metrics(
+    plain: Mapping[str, Any],
+    model: Model,
+    data: ZeroShotData,
+    seen: Callable[[], Seen],
+    draws: list[Draw],
+    stages: list[Stage],
+) -> dict[str, float]:
+    """Metrics of the generalised setting, where there are test images of seen classes, and of calibration."""
+    settings = plain["evaluation"]
+    metrics: dict[str, float] = {}
+    known = data.y_unseen >= 0
+    if settings["calibrate"] and draws and known.any():
+        found = [(_called(stages[-1].name, draw.stages).scores, draw.y) for draw in draws]
+        # The median, because a draw that is told apart without a mistake has no finite temperature.
+        temperature = float(np.median([fit_temperature(scores, y) for scores, y in found]))
+        metrics |= calibration_report(stages[-1].scores[known], data.y_unseen[known], temperature)
+    if not settings["generalized"] or not len(data.y_test_seen) or not known.any():
+        return metrics
+    everything, y = infer_generalized(plain, model, data, seen)
+    is_seen = np.arange(len(data.seen) + len(data.unseen)) < len(data.seen)
+    for stage in stages:
+        scores = _called(stage.name, everything).scores
+        offset = 0.0
+        if draws and draws[0].general:
+            offset = float(np.mean([_best_offset(stage.name, draw) for draw in draws]))
+        values = gzsl(scores, y, is_seen, offset) | {"gzsl_ausuc": ausuc(scores, y, is_seen)}
+        if draws:
+            values["gzsl_offset"] = offset
+        metrics |= {f"{stage.name}/{k}": v for k, v in values.items()}
+    return {**metrics, **values}
+
+
+def _best_offset(name: str, draw: Draw) -> float:
+    is_seen = np.arange(draw.n_kept + len(draw.classes)) < draw.n_kept
+    return best_offset(_called(name, draw.general).scores, draw.y_general, is_seen)
+
+
+def _called(name: str, stages: list[Stage]) -> Stage:
+    return next(stage for stage in stages if stage.name == name)
+
+
+def certificates(model: Model, stages: list[Stage]) -> dict[str, float]:
+    """What proves the fit: the largest gap of any code, seen or test, and the final objective, for models with codes"""
+    # Of both dictionaries where they are learned together, else of the visual one.
+    curve = getattr(model, "objective_", None) or getattr(model, "objective_x_", None)
+    if not curve:
+        return {}
+    if not hasattr(model, "lasso_gap_max_"):  # a loss over epochs, of a model without codes
+        return {"objective": float(curve[-1])}
+    gap = max([float(model.lasso_gap_max_), *(stage.gap for stage in stages)])
+    return {"lasso_gap_max": gap, "objective": float(curve[-1])}
+
+
+def per_class(stages: list[Stage], data: ZeroShotData) -> list[dict[str, Any]]:
+    """One row per unseen class; accuracies are absent for a class without images."""
+    known = data.y_unseen >= 0
+    accuracy = {stage.name: class_accuracy(stage.scores[known], data.y_unseen[known]) for stage in stages}
+    predicted = np.bincount(stages[-1].scores.argmax(axis=1), minlength=len(data.unseen))
+    return [
+        {
+            "class": name,
+            "images": int((data.y_unseen == m).sum()),
+            "predicted": int(predicted[m]),
+            **{f"{stage}/acc": by_class.get(m) for stage, by_class in accuracy.items()},
+        }
+        for m, name in enumerate(data.unseen_names)
+    ]
+
+
+def confusion(stage: Stage, data: ZeroShotData) -> dict[str, dict[str, int]]:
+    """Images by true class and predicted class, without the empty cells: no more of them than images."""
+    known, names = data.y_unseen >= 0, data.unseen_names
+    both = np.stack([data.y_unseen[known], stage.scores[known].argmax(axis=1)])
+    pairs, counts = np.unique(both, axis=1, return_counts=True)
+    out: dict[str, dict[str, int]] = {}
+    for (true, predicted), count in zip(pairs.T.tolist(), counts.tolist()):
+        out.setdefault(names[true], {})[names[predicted]] = count
+    return out
