@@ -14,7 +14,8 @@ PACKAGE = ROOT / "zsl"
 # A module may import modules of a lower rank, or of its own folder.
 RANK = {
     "errors": 0, "interruption": 0, "records": 0, "checks": 1, "config": 2, "sparse": 3, "data": 4, "inference": 4,
-    "evaluation": 4, "models": 5, "search": 5, "stages": 6, "tuning": 7, "validation": 8, "theory": 6, "extract": 6,
+    "evaluation": 4, "models": 5, "search": 5, "stages": 6, "tuning": 7, "validation": 8, "theory": 6,
+    "networks": 2, "extract": 6,
     "loading": 5, "pipeline": 6, "report": 8, "tracking": 8, "bench": 9, "bench_learning": 7, "bench_spreading": 7,
     "bench_report": 1, "summary": 9, "experiment": 10, "sweeps": 9, "predict": 10, "serving": 11, "main": 11,
 }  # fmt: skip
@@ -22,8 +23,8 @@ RANK = {
 FENCES = {
     "mlflow": {"tracking", "serving"},
     "matplotlib": {"report", "bench_report"},
-    "torch": {"extract"},
-    "onnxruntime": {"extract"},
+    "torch": {"networks"},
+    "onnxruntime": {"networks"},
     "spams": {"bench", "bench_learning"},
     "hydra": {"config", "main", "sweeps"},
     "optuna": {"search"},

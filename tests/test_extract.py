@@ -16,7 +16,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from zsl import extract as module
 from zsl.data import tabular
 from zsl.errors import UserError
-from zsl.extract import NETWORKS, extract, find_images, main, prepare
+from zsl.extract import extract, find_images, main
+from zsl.networks import NETWORKS, prepare
 
 Image = pytest.importorskip("PIL.Image")
 

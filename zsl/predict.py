@@ -95,7 +95,8 @@ def _same_network(text: str) -> Any:
 
 def _from_images(folder: Path, pipeline: Pipeline, settings: Mapping[str, str], device: str) -> tuple[Array, list[str]]:
     from zsl.data.tabular import read_features
-    from zsl.extract import NETWORKS, Images, extract, image_files
+    from zsl.extract import Images, extract, image_files
+    from zsl.networks import NETWORKS
 
     made = pipeline.about.get("network") or ""
     about = _same_network(made) if made else {}
