@@ -14,6 +14,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from zsl import extract as module
+from zsl import networks
 from zsl.data import tabular
 from zsl.errors import UserError
 from zsl.extract import extract, find_images, main
@@ -330,8 +331,8 @@ def test_lite0_on_real_photographs(tmp_path, lite0, capsys):
 def test_lite0_recognises_what_is_in_the_photographs(tmp_path, torch, lite0):
     """The proof that architecture, padding and normalisation are those of the weights: their own classifier works."""
     photographs(tmp_path, per_class=1)
-    run, _ = module.load_network(NETWORKS["lite0"], None)
-    state = module._state(module._own_weights("lite0"))
+    run, _ = networks.load_network(NETWORKS["lite0"], None)
+    state = networks._state(networks._own_weights("lite0"))
     X = run(np.stack([prepare(tmp_path / f"{n}/{n}_0.jpg", NETWORKS["lite0"]) for n in ("temple", "flower")]))
     best = (X @ state["_fc.weight"].numpy().T + state["_fc.bias"].numpy()).argmax(axis=1)
     # ImageNet's classes 698 palace and 663 monastery, 668 mosque, 832 stupa; 985 daisy, 308 fly, 309 bee, ...
@@ -373,14 +374,14 @@ def test_weights_that_do_not_fit_are_refused(tmp_path, torch):
     ):
         torch.save(content, file)
         with pytest.raises(UserError, match=sentence):
-            module.load_network(NETWORKS["lite0"], file)
+            networks.load_network(NETWORKS["lite0"], file)
     file.write_bytes(b"<html>")
     with pytest.raises(UserError, match="not a file of plain weights"):
-        module.load_network(NETWORKS["lite0"], file)
+        networks.load_network(NETWORKS["lite0"], file)
     with pytest.raises(UserError, match="there is no such file"):
-        module.load_network(NETWORKS["lite0"], tmp_path / "none.pth")
+        networks.load_network(NETWORKS["lite0"], tmp_path / "none.pth")
     with pytest.raises(UserError, match=r"feature=resnet50 needs feature\.weights=FILE"):
-        module.load_network(NETWORKS["resnet50"], None)
+        networks.load_network(NETWORKS["resnet50"], None)
 
 
 @pytest.mark.extract
@@ -398,7 +399,7 @@ def test_torchvision_networks_with_random_weights(tmp_path, torch, name):
     # As Places files come: wrapped, with another number of classes.
     state = {f"module.{k}": v for k, v in whole.state_dict().items()}
     torch.save({"state_dict": state}, tmp_path / "w.pth")
-    run, about = module.load_network(NETWORKS[name], tmp_path / "w.pth")
+    run, about = networks.load_network(NETWORKS[name], tmp_path / "w.pth")
     s = NETWORKS[name].size
     pixels = np.random.default_rng(0).standard_normal((2, 3, s, s)).astype(np.float32)
     X = run(pixels)
