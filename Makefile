@@ -35,7 +35,7 @@ bench: $(STAMP)  ## speed of sparse coding against SPAMS and scikit-learn (SPAMS
 	$(PY) -m zsl.bench $(ARGS)
 
 ui: $(STAMP)  ## compare runs in the MLflow UI (PORT=5000)
-	@echo "runs: http://127.0.0.1:$(PORT)/#/experiments/1/runs"
+	@echo "runs: http://127.0.0.1:$(PORT)/#/experiments/1/runs?viewStateShareKey=zsl"
 	PATH="$(abspath $(VENV)/bin):$$PATH" MLFLOW_DISABLE_TELEMETRY=true $(PY) -m mlflow ui --host 127.0.0.1 --port $(PORT) \
 	  --backend-store-uri sqlite:///$(abspath multirun)/mlflow.db $(ARGS)
 

@@ -335,3 +335,28 @@ def test_tracking_costs_at_most_a_fifth_of_a_second(tmp_path, monkeypatch):
     each = sorted(a + b for a, b in zip(spent[2::2], spent[3::2]))
     print("seconds per run:", [round(t, 3) for t in each])
     assert each[len(each) // 2] <= 0.2
+
+
+def test_the_page_of_runs_has_metrics_and_settings_in_old_stores_too(tmp_path):
+    from mlflow import MlflowClient
+
+    from zsl.tracking import view
+    from zsl.tracking.store import open_store
+
+    settings = {"experiment": "zsl", "uri": None}
+    uri, experiment = open_store(settings, tmp_path)
+    client = MlflowClient(tracking_uri=uri)
+    state = json.loads(client.get_experiment(experiment).tags[view.TAG])
+    run(compose([f"output_dir={tmp_path}", "model.n_iter=1", "split=random"]), tmp_path / "run")
+    (found,) = client.search_runs([experiment], state["searchFilter"])
+    metrics, settings_shown = found.data.metrics, found.data.params
+    for column in state["selectedColumns"]:
+        kind, name = column.split(".", 1)
+        # The generalised setting is off by default.
+        assert name.strip("`") in (metrics if kind == "metrics" else settings_shown) or "gzsl" in name, column
+    assert found.info.run_name == "coupled taaw digits random 0 seed 0"
+    # A store from before there was a view: it is given one.
+    other = {"experiment": "old", "uri": None}
+    old = client.create_experiment("old")
+    assert open_store(other, tmp_path) == (uri, old)
+    assert view.TAG in client.get_experiment(old).tags

@@ -77,6 +77,12 @@ def infer(
     return [chain.stage(*pair) for pair in dict.fromkeys(pairs)]
 
 
+def stage_name(attributes: str, labels: str) -> str:
+    """What a pair of rules is called: as in the paper, where it has a name for it."""
+    pair = (attributes, labels)
+    return "own" if pair == ("own", "own") else _STAGE_NAMES.get(pair, "_".join(pair))
+
+
 class _Chain:
     """Rules called at most once each, with what they name."""
 
@@ -99,9 +105,8 @@ class _Chain:
         # Aware codes have no certificate (NaN); the agnostic ones they start from do, and are a stage too.
         gap = 0.0 if codes is None or np.isnan(codes.gap).any() else float(codes.gap.max(initial=0))
         pair = (attributes, labels)
-        name = "own" if pair == ("own", "own") else _STAGE_NAMES.get(pair, "_".join(pair))
         Z_hat = predicted.Z_hat if predicted else None
-        return Stage(name, np.asarray(self.scores(*pair)), Z_hat, self._information(*pair), gap, pair)
+        return Stage(stage_name(*pair), np.asarray(self.scores(*pair)), Z_hat, self._information(*pair), gap, pair)
 
     def attributes(self, name: str) -> Attributes | None:
         if name not in self._attributes:

@@ -205,10 +205,14 @@ def tags(status: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 
 def run_name(plain: Mapping[str, Any], split: str | None, folder: Path) -> str:
-    """Dataset, split, model, rules, seed, and the job's number in its sweep."""
+    """Model, rules, dataset, split, seed, and the job's number in its sweep: what differs most comes first."""
+    from zsl.stages import stage_name
+
     model = plain["model"].get("name", plain["model"].get("_target_", "model").rpartition(".")[2])
-    rules = f"{plain['inference']['attributes']}+{plain['inference']['labels']}"
-    name = f"{plain['dataset']['name']} {split or plain['split']['name']} {model} {rules} seed {plain['seed']}"
+    rules = stage_name(plain["inference"]["attributes"], plain["inference"]["labels"])
+    drawn = plain["split"].get("seed")
+    where = f"{plain['dataset']['name']} {split or plain['split']['name']}{'' if drawn is None else f' {drawn}'}"
+    name = f"{model} {rules} {where} seed {plain['seed']}"
     # A sweep's jobs differ by more than a name can hold: their number tells them apart.
     return f"{name} #{folder.name}" if folder.name.isdigit() else name
 

@@ -6,6 +6,7 @@ import fcntl
 import logging
 import os
 import re
+import shlex
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zsl import records
+from zsl.tracking import view
 
 # MLflow's limits: longer values would be cut (6000, tags 8000) or refused (250-character keys).
 _MAX_VALUE, _MAX_TAG, _MAX_KEY = 6000, 8000, 250
@@ -120,9 +122,8 @@ class Store:
             return self.uri + page
         # The Makefile's target opens the checkout's own store only.
         own = Path("Makefile").is_file() and self.uri == f"sqlite:///{Path('multirun').resolve() / 'mlflow.db'}"
-        return (
-            f"http://127.0.0.1:5000{page} (after `{'make ui' if own else f'mlflow ui --backend-store-uri {self.uri}'}`)"
-        )
+        command = "make ui" if own else f"mlflow ui --backend-store-uri {shlex.quote(self.uri)}"
+        return f"http://127.0.0.1:5000{page} (after `{command}`)"
 
 
 def environment() -> None:
@@ -161,7 +162,7 @@ def open_store(settings: Mapping[str, Any], output_dir: Path) -> tuple[str, str]
         found = client.get_experiment_by_name(name)
         if found is None:
             try:
-                return uri, client.create_experiment(name)
+                return uri, client.create_experiment(name, tags=view.experiment_tags())
             except MlflowException:
                 # Perhaps another job created it in between.
                 found = client.get_experiment_by_name(name)
@@ -181,23 +182,24 @@ def open_store(settings: Mapping[str, Any], output_dir: Path) -> tuple[str, str]
         # Every time, because whoever made the file may have been killed before this line; it costs nothing.
         _write_ahead(database)
         if found:
+            for key, value in view.experiment_tags().items():
+                client.set_experiment_tag(found.experiment_id, key, value)
             return uri, found.experiment_id
-        # The tag keeps MLflow's UI from opening the page for language models.
         return uri, client.create_experiment(
-            name,
-            artifact_location=(folder / "mlartifacts").as_uri(),
-            tags={"mlflow.experimentKind": "custom_model_development"},
+            name, artifact_location=(folder / "mlartifacts").as_uri(), tags=view.experiment_tags()
         )
 
 
 def _experiment_in(database: Path, name: str) -> str | None:
-    """The id of an experiment in a complete database; None for anything else (MLflow then says what is wrong)."""
+    """The id of an experiment with our view in a complete database; None for anything else (MLflow then says why)."""
     if not database.is_file():
         return None
     try:
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as connection:
             found = connection.execute(
-                "select experiment_id from experiments where name = ? and lifecycle_stage = 'active'", (name,)
+                "select e.experiment_id from experiments e join experiment_tags t on t.experiment_id = e.experiment_id "
+                "where e.name = ? and e.lifecycle_stage = 'active' and t.key = ?",
+                (name, view.TAG),
             ).fetchone()
     except sqlite3.Error:
         return None
