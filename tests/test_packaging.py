@@ -82,3 +82,13 @@ def test_version_is_one():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == zsl.__version__
     assert f"version: {zsl.__version__}" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_commands_in_the_documentation_survive_a_shell():
+    # bash takes an unquoted range(10) for a syntax error and expands {a,b}.
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if re.match(r"    (python|make|tune\.|pip|\. )", line):
+                command = re.split(r"\s{2,}#|\s{3,}", line.strip())[0]
+                bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", command)
+                assert not re.search(r"[({]", bare), f"{path.name}: quote what bash would take apart in: {command}"
