@@ -135,9 +135,13 @@ def test_of_data_that_is_not_here_the_content_is_said_and_two_are_refused(folder
     content = records[0]["key"]["dataset"]["content"]
     notes = printed.table0(records, EXTRA).notes
     assert any(f"not on this machine; the records are of data with content hash {content}" in n for n in notes)
-    records[0]["key"]["dataset"]["content"] = "other"
-    with pytest.raises(UserError, match="2 different data sets called digits"):
-        printed.table0(records, EXTRA)
+    # Under the same division too, as of a copied folder: once the first that was found stood for both.
+    other = deepcopy(records)
+    for record in other:
+        record["key"]["dataset"]["content"] = "other"
+    for found in ([*records, *other], [other[0], *records[1:]]):
+        with pytest.raises(UserError, match="2 different data sets called digits"):
+            printed.table0(found, EXTRA)
     for record in records:
         record["key"]["dataset"]["provenance"] = {"simulated": True}
     ours = [r for r in printed.table0(records, EXTRA).rows if r[0].text == "digits"]
@@ -355,6 +359,27 @@ def test_the_panel_from_a_run(tmp_path, capsys):
     # The accuracy in the title is that of the record.
     accuracy = json.loads((tmp_path / "run" / "results.json").read_text())["metrics"]["aag/acc_class"]
     assert f"AAg: nearest class, {accuracy:.1%}" in (tmp_path / "run" / "figure.svg").read_text()
+
+
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("results.json", b"{", "cannot be read"),
+    ("results.json", b"{}", "is no complete record"),
+    ("results.json", None, "cannot be read"),
+    ("predictions.npz", b"PK", "cannot be read"),
+    ("predictions.npz", b"", "cannot be read"),
+])  # fmt: skip
+def test_the_panel_of_a_damaged_run_is_refused(tmp_path, capsys, name, content, message):
+    np.savez(tmp_path / "predictions.npz", y=np.zeros(3))
+    (tmp_path / "results.json").write_text("{}")
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        command.main(["figure", str(tmp_path)])
+    assert ended.value.code == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert name in error
 
 
 def test_the_panel_of_a_run_made_for_it(tmp_path, capfd):

@@ -68,7 +68,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
         except (OSError, ValueError) as error:
             log.warning("%s cannot be read (%s) and is left out; run it again.", path, reason(error))
             continue
-        lacks = _lacks(record)
+        lacks = lacking(record)
         if lacks:
             log.warning("%s is no complete record (it lacks %s) and is left out; run it again.", path, lacks)
         else:
@@ -89,7 +89,7 @@ _NEEDED = {
 }  # fmt: skip
 
 
-def _lacks(record: Any) -> str | None:
+def lacking(record: Any) -> str | None:
     """The first part that a record lacks, or that is of another kind."""
     for name, kind in _NEEDED.items():
         node: Any = record

@@ -45,8 +45,10 @@ def fill(cells: Iterable[Cell], records: Iterable[Record]) -> None:
         for record in chosen:
             mine = _is_its_data(plain, record)
             if mine is not None:
-                found = record["key"]
-                (seen if mine else other).setdefault(f"{found['split']['rows']}/{found['seed']}", record)
+                key = record["key"]
+                # Images of other data may be divided alike.
+                name = f"{key['dataset']['content']}/{key['split']['rows']}/{key['seed']}"
+                (seen if mine else other).setdefault(name, record)
         contents = {record["key"]["dataset"]["content"] for record in seen.values()}
         if len(contents) > 1:
             raise UserError(
