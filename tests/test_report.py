@@ -497,7 +497,7 @@ def test_only_settings_that_all_cells_share_may_be_set(name, override, message, 
     assert not list(tmp_path.iterdir())
 
 
-def test_settings_of_the_user_are_those_of_the_data_that_he_names():
+def test_settings_of_the_user_are_those_of_the_data_that_they_name():
     found = printed.cells("table1", ["data=cifar_awa", "feature.pca=64", "dataset.root=elsewhere"])
     mine = [c for c in found if c.data == "cifar_awa"]
     assert all(cells.configuration(c)["feature"]["pca"] == 64 for c in mine)
@@ -527,7 +527,7 @@ def test_a_table_of_methods_says_over_what_and_how_each_row_is(methods_folder):
     rows = {row[0].text: row for row in table.rows}
     assert rows["repetitions of ours"][column].text == "2 splits; 1 seed"
     (note,) = (n for n in table.notes if "left out" in n)
-    assert note == "digits: 1 of 3 class splits are left out, which not all have (Kodirov et al. 2017 (SAE))."
+    assert note == "digits: 1 of 3 class splits left out, because not all have them (fewer: Kodirov et al. 2017 (SAE))."
     says = {words: mark for mark, words in table.used_footnotes() if words.startswith("Settings of this row")}
     tuned, given = (
         says[f"Settings of this row: {r}."] for r in ("selected on validation classes", "settings as given")
@@ -631,6 +631,8 @@ def test_ctrl_c_ends_in_one_line(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "zsl.report", "table1", "--run", "data=digits", f"output_dir={tmp_path}"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # Where the tests run in the background of a script, Ctrl-C is ignored, and so it would be here.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while not list(tmp_path.rglob("status.json")) and time.monotonic() < deadline:

@@ -153,6 +153,7 @@ def check_given(found: Sequence[Cell], extra: Iterable[str]) -> None:
 
 
 def key_of(override: str) -> str:
+    """The key that an override sets."""
     return override.lstrip("+").partition("=")[0]
 
 
@@ -225,9 +226,8 @@ def share_splits(
     lacking = list(dict.fromkeys((called or label)(c) for c, mine in zip(filled, has) if mine != every))
     names = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
     what = "repetitions" if seeds else "class splits"
-    return (
-        f"{filled[0].title}: {len(every - common)} of {len(every)} {what} are left out, which not all have ({names})."
-    )
+    n = f"{len(every - common)} of {len(every)}"
+    return f"{filled[0].title}: {n} {what} left out, because not all have them (fewer: {names})."
 
 
 # --- configurations -------------------------------------------------------------------------------------------

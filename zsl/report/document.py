@@ -141,7 +141,7 @@ def _parts(table: Table) -> list[list[int]]:
 
 
 def _latex_cell(cell: Cell) -> str:
-    return escape(cell.text) + "".join(f"$^{{{m}}}$" for m in cell.marks)
+    return escape(cell.text) + (f"$^{{{','.join(cell.marks)}}}$" if cell.marks else "")
 
 
 def _float(alignment: str, caption: str, label: str, head: str, body: list[str], foot: list[str]) -> list[str]:
