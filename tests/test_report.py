@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from copy import deepcopy
 from pathlib import Path
 
@@ -21,7 +24,7 @@ from zsl.config import compose, options
 from zsl.errors import UserError
 from zsl.experiment import run
 from zsl.report import __main__ as command
-from zsl.report import cells, document, printed, variants
+from zsl.report import cells, document, figures, here, matching, printed, variants
 from zsl.report.compare import read
 from zsl.report.dashboard import dashboard
 from zsl.report.sweeps import diff
@@ -98,6 +101,10 @@ def test_a_missing_cell_names_a_command_that_composes(folder):
     lambda k: k["dataset"].update(shuffle_attributes=3),
     lambda k: k.update(tune={"name": "class_cv", "chosen": {}}),
     lambda k: k["dataset"].update(name="awa2"),
+    lambda k: k["evaluation"].update(generalized=True),
+    lambda k: k["model"].update(seed=7),
+    lambda k: k["model"].pop("coupling"),
+    lambda k: k["model"].update(setting_of_another_version=1),
 ])  # fmt: skip
 def test_other_settings_do_not_fill_a_cell(folder, change):
     records = read(folder)
@@ -107,11 +114,47 @@ def test_other_settings_do_not_fill_a_cell(folder, change):
     assert {r[5].text for r in ours} == {"missing"}
 
 
-def test_two_data_sets_in_one_cell_are_refused(folder):
+def test_records_of_other_data_are_left_out_and_said(folder):
     records = read(folder)
-    records[0]["key"]["dataset"]["content"] = "other"
-    with pytest.raises(UserError, match="2 different data sets called digits"):
-        printed.table0(records, EXTRA)
+    for record in records[:2]:
+        record["key"]["dataset"]["content"] = "other"
+    one = next(c for c in printed.cells("table0", EXTRA) if c.data == "digits")
+    matching.fill([one], records)
+    assert one.records == records[2:]
+    table = printed.table0(records, EXTRA)
+    assert "digits: 2 records of other data under the same name were left out." in table.notes
+    # All of one content, and yet not that of the data here.
+    records[2]["key"]["dataset"]["content"] = "other"
+    ours = [r for r in printed.table0(records, EXTRA).rows if r[0].text == "digits"]
+    assert {r[5].text for r in ours} == {"missing"}
+
+
+def test_of_data_that_is_not_here_the_content_is_said_and_two_are_refused(folder, monkeypatch):
+    monkeypatch.setattr(here, "data", lambda plain: here.Here("it is not here", None))
+    records = read(folder)
+    content = records[0]["key"]["dataset"]["content"]
+    notes = printed.table0(records, EXTRA).notes
+    assert any(f"not on this machine; the records are of data with content hash {content}" in n for n in notes)
+    # Under the same division too, as of a copied folder: once the first that was found stood for both.
+    other = deepcopy(records)
+    for record in other:
+        record["key"]["dataset"]["content"] = "other"
+    for found in ([*records, *other], [other[0], *records[1:]]):
+        with pytest.raises(UserError, match="2 different data sets called digits"):
+            printed.table0(found, EXTRA)
+    for record in records:
+        record["key"]["dataset"]["provenance"] = {"simulated": True}
+    ours = [r for r in printed.table0(records, EXTRA).rows if r[0].text == "digits"]
+    assert {r[5].text for r in ours} == {"missing"}
+
+
+def test_the_same_images_under_another_division_do_not_fill_a_cell(tmp_path):
+    # The configuration's null stands for three unseen digits.
+    run(compose([*DIGITS, "experiment=table0", "model.n_iter=2", "split.n_unseen=4", "split.seed=0"]), tmp_path / "run")
+    one = next(c for c in printed.cells("table0", EXTRA) if c.data == "digits")
+    matching.fill([one], read(tmp_path))
+    assert not one.records
+    assert not one.of_other_data
 
 
 def test_a_result_found_twice_counts_once(folder):
@@ -132,31 +175,47 @@ def test_what_tuning_chose_does_not_keep_a_run_from_its_cell(tmp_path):
     ]
     result = run(compose(overrides), tmp_path / "run")
     assert result.key["selection"] == "selected on validation classes"
-    one = cells.cell("table1", "digits", "ridge", ["feature=pixels", "model=ridge"])
-    cells.fill([one], read(tmp_path))
+    one = cells.cell("table1", "digits", "ridge", ["feature=pixels", "model=ridge", "tune.n_folds=2"])
+    records = read(tmp_path)
+    matching.fill([one], records)
     assert len(one.records) == 1
     assert printed.selection([one]) == "selected on validation classes"
+    # Another grid, search or folds is another experiment; a null grid is the model's own, as the trials tell.
+    for change in (
+        lambda r: r["trials"].pop(),
+        lambda r: r.pop("trials"),
+        lambda r: r["key"]["tune"].update(search="random"),
+        lambda r: r["key"]["tune"].update(n_folds=5),
+        lambda r: r["key"]["tune"].update(repeats=2),
+        lambda r: r["key"]["tune"].update(n_trials=3),
+        lambda r: r["key"]["tune"].update(seed=3),
+        lambda r: r["key"]["tune"].pop("repeats"),
+    ):
+        changed = deepcopy(records)
+        change(changed[0])
+        matching.fill([one], changed)
+        assert not one.records
 
 
 def test_data_that_is_not_here_is_found_out_without_a_fit(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ZSL_DATA", str(tmp_path))
-    cells._absent.clear()
+    here.forget()
     cells._composed.cache_clear()
     ran = []
-    monkeypatch.setattr(subprocess, "run", lambda command, **kwargs: ran.append(command))
+    monkeypatch.setattr(cells, "start", lambda arguments, **kwargs: ran.append(arguments) or 0)
     todo = [c for c in printed.cells("table0") if c.data in ("awa1", "digits")]
-    cells.run(todo)
+    assert cells.run(todo) == []
     assert len(ran) == 1
     assert "dataset=digits" in ran[0]
     assert "left out  AwA1, vgg19: dataset=awa1 is not here" in capsys.readouterr().err
-    cells._absent.clear()
+    here.forget()
     cells._composed.cache_clear()
 
 
 @pytest.mark.parametrize("name", [e for e in command.EXPERIMENTS if not e.startswith("table")])
 def test_every_cell_composes_into_settings_that_exist(name):
     found = variants.cells(name, ["data=digits"])
-    texts = [json.dumps(cells._of_configuration(c), sort_keys=True, default=str) for c in found]
+    texts = [json.dumps(matching._of_configuration(cells.configuration(c)), sort_keys=True) for c in found]
     # Two cells with the same settings share records: each curve passes through the default once, one row of the
     # ablation says "nearest" for what the first row is.
     assert len(set(texts)) >= len(texts) - max(len(cells.layout()[name].get("curves", ())) - 1, name == "ablation")
@@ -175,7 +234,7 @@ def test_repetitions_are_those_of_the_data():
 
 @pytest.mark.parametrize("name", ["table0", "table1", "table3"])
 def test_every_table_has_something_to_run_on_digits(name):
-    cells._absent.clear()
+    here.forget()
     assert [c for c in printed.cells(name) if c.data == "digits" and cells.absent(c)] == []
 
 
@@ -262,7 +321,7 @@ def test_the_command_writes_every_format(folder, tmp_path, capsys):
 def test_wrong_words_end_in_a_sentence(tmp_path, capsys):
     for arguments, message in (
         (["sensitivity", "data=cats"], "data=cats does not exist"),
-        (["ablation", str(tmp_path), "modle.lam=1"], "there is no modle.lam"),
+        (["ablation", str(tmp_path), "modle.lam=1"], "did you mean model?"),
         (["figure", str(tmp_path)], "holds no predictions.npz"),
         (["figure", "model.lam=1"], "model.lam=1 is for a run; add --run"),
         (["dashboard", str(tmp_path)], "holds no results.json"),
@@ -300,6 +359,27 @@ def test_the_panel_from_a_run(tmp_path, capsys):
     # The accuracy in the title is that of the record.
     accuracy = json.loads((tmp_path / "run" / "results.json").read_text())["metrics"]["aag/acc_class"]
     assert f"AAg: nearest class, {accuracy:.1%}" in (tmp_path / "run" / "figure.svg").read_text()
+
+
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("results.json", b"{", "cannot be read"),
+    ("results.json", b"{}", "is no complete record"),
+    ("results.json", None, "cannot be read"),
+    ("predictions.npz", b"PK", "cannot be read"),
+    ("predictions.npz", b"", "cannot be read"),
+])  # fmt: skip
+def test_the_panel_of_a_damaged_run_is_refused(tmp_path, capsys, name, content, message):
+    np.savez(tmp_path / "predictions.npz", y=np.zeros(3))
+    (tmp_path / "results.json").write_text("{}")
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        command.main(["figure", str(tmp_path)])
+    assert ended.value.code == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert name in error
 
 
 def test_the_panel_of_a_run_made_for_it(tmp_path, capfd):
@@ -376,3 +456,285 @@ def test_errata_stand_beside_the_numbers_they_are_about(tmp_path):
         "DSRL",
         "coupled dictionaries, TAAw",
     }
+
+
+# --- the user's words ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "override", "message"), [
+    # Each of these once filled the rows of other models, rules or data with its own numbers, or ended in a traceback.
+    ("table1", "model=eszsl", "model is what table1 varies"),
+    ("table1", "++model=eszsl", "model is what table1 varies"),
+    ("table1", "inference=aag", "inference is what table1 varies"),
+    ("table1", "tune=none", "tune is what table1 varies"),
+    ("table1", "feature.name=vgg19", "feature.name is what table1 itself decides"),
+    ("table0", "model=eszsl", "model is what table0 itself decides"),
+    ("table0", "inference.labels=nearest", "inference.labels is what table0 itself decides"),
+    ("table0", "tune=class_cv", "tune is what table0 itself decides"),
+    ("table0", "feature=vgg19", "feature is what table0 varies"),
+    ("table0", "dataset=xlsa17", "dataset is what data=NAME chooses"),
+    ("table0", "split=random", "split is what data=NAME chooses"),
+    ("ablation", "model=eszsl", "model is what ablation varies"),
+    ("ablation", "inference.attributes=aware", "inference.attributes is what ablation varies"),
+    ("ablation", "model.init=pca", "model.init is what ablation varies"),
+    ("sensitivity", "inference.mu=1", "inference.mu is what sensitivity varies"),
+    ("sensitivity", "model.lam=1", "model.lam overrules model.lam_relative"),
+    ("learning_curve", "subset.images=3", "subset.images is what learning_curve varies"),
+    ("imbalance", "inference.labels=csls", "inference.labels is what imbalance varies"),
+    ("table0", "model.lam_relative=0.1,0.2", "has several values"),
+    ("table0", "split.sed=range(2)", "has several values"),
+    ("table0", "model.lmbda=3", "model.lmbda does not exist"),
+    ("table1", "model.n_iter=3", "model.n_iter does not exist"),
+    ("table1", "data=awa1_proposed", "data=awa1_proposed does not exist in table1"),
+])  # fmt: skip
+def test_only_settings_that_all_cells_share_may_be_set(name, override, message, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main([name, str(tmp_path), override])
+    assert ended.value.code == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_of_the_user_are_those_of_the_data_that_they_name():
+    found = printed.cells("table1", ["data=cifar_awa", "feature.pca=64", "dataset.root=elsewhere"])
+    mine = [c for c in found if c.data == "cifar_awa"]
+    assert all(cells.configuration(c)["feature"]["pca"] == 64 for c in mine)
+    assert all(cells.configuration(c)["dataset"]["root"] == "elsewhere" for c in mine)
+    assert not any(c.given for c in found if c.data != "cifar_awa")
+    # The note under the table says what was used, not what cells.yaml would have.
+    (note,) = printed.used_settings(mine)
+    assert "feature.pca=64" in note
+    assert "feature.pca=256" not in note
+
+
+@pytest.fixture(scope="module")
+def methods_folder(tmp_path_factory):
+    """Table 1 on digits: ESZSL on three splits, ridge-like SAE on two of them, both tuned; ours on three, as given."""
+    folder = tmp_path_factory.mktemp("methods")
+    for model, splits in (("eszsl", 3), ("sae", 2), ("coupled", 3)):
+        more = ["inference=taaw", "tune=none"] if model == "coupled" else []
+        for split in range(splits):
+            words = ["experiment=table1", *DIGITS, "feature=pixels", f"model={model}", *more]
+            run(compose([*words, f"split.seed={split}", "seed=0"]), folder / f"{model}-{split}")
+    return folder
+
+
+def test_a_table_of_methods_says_over_what_and_how_each_row_is(methods_folder):
+    table = printed.methods("table1", read(methods_folder))
+    column = table.columns.index("digits")
+    rows = {row[0].text: row for row in table.rows}
+    assert rows["repetitions of ours"][column].text == "2 splits; 1 seed"
+    (note,) = (n for n in table.notes if "left out" in n)
+    assert note == "digits: 1 of 3 class splits left out, because not all have them (fewer: Kodirov et al. 2017 (SAE))."
+    says = {words: mark for mark, words in table.used_footnotes() if words.startswith("Settings of this row")}
+    tuned, given = (
+        says[f"Settings of this row: {r}."] for r in ("selected on validation classes", "settings as given")
+    )
+    assert tuned in rows["Romera-Paredes & Torr 2015 (ESZSL)"][0].marks
+    assert given in rows["coupled dictionaries, TAAw"][0].marks
+    assert not {tuned, given} & set(rows["Bucher et al. 2016"][0].marks)  # no run of it
+    assert len(table.columns) == len(rows["repetitions of ours"])
+
+
+# --- records, files and commands that fail --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ['{"key": {"dat', "{}", "[]", '{"key": {}, "metrics": {}, "per_class": []}', "\xff"])
+def test_a_damaged_record_is_left_out_with_its_name(folder, tmp_path, caplog, capsys, text):
+    shutil.copytree(folder / "0-0", tmp_path / "runs" / "good")
+    bad = tmp_path / "runs" / "bad" / "results.json"
+    bad.parent.mkdir()
+    bad.write_bytes(text.encode("latin-1"))
+    assert len(read(tmp_path / "runs")) == 1
+    assert str(bad) in caplog.text
+    command.main(["dashboard", str(tmp_path / "runs")])
+    command.main(["diff", str(tmp_path / "runs"), str(tmp_path / "runs")])
+    command.main(["table0", str(tmp_path / "runs"), *EXTRA])
+    shutil.rmtree(tmp_path / "runs" / "good")
+    with pytest.raises(SystemExit) as ended:
+        command.main(["dashboard", str(tmp_path / "runs"), "--out", str(tmp_path / "d.html")])
+    assert ended.value.code == 1
+    assert "holds no results.json that can be read" in capsys.readouterr().err
+
+
+def test_an_empty_table_never_replaces_a_full_one(folder, tmp_path, capsys):
+    command.main(["table0", str(folder), "--out", str(tmp_path), *EXTRA])
+    before = {p: p.read_bytes() for p in tmp_path.iterdir()}
+    capsys.readouterr()
+    command.main(["table0", str(folder), "--out", str(tmp_path), "model.n_iter=3"])
+    said = capsys.readouterr()
+    assert {p: p.read_bytes() for p in tmp_path.iterdir()} == before
+    assert "no record fits any cell" in said.err
+    assert "written" not in said.out
+    # With fewer numbers, but some, it is written and said.
+    fewer = tmp_path / "fewer"
+    shutil.copytree(folder / "0-0", fewer / "0-0")
+    record = json.loads((fewer / "0-0" / "results.json").read_text())
+    record["metrics"] = {k: v for k, v in record["metrics"].items() if "hit_1" not in k}
+    (fewer / "0-0" / "results.json").write_text(json.dumps(record))
+    command.main(["table0", str(fewer), "--out", str(tmp_path), *EXTRA])
+    assert re.search(r"had \d+ numbers and now has \d+", capsys.readouterr().err)
+
+
+def test_numbers_are_counted_in_cells_only():
+    text = "## A table of 3\n| a 1 | b |\n| --- | ---: |\n| x[k] | 1.5 ± 0.2[a] |\n| -3 | missing |\n\n12 notes"
+    assert document.numbers_in(text) == 2
+
+
+def test_commands_that_fail_are_counted_and_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(cells, "start", lambda arguments, **kwargs: 1)
+    with pytest.raises(SystemExit) as ended:
+        command.main(["table0", "--run", "data=digits", f"output_dir={tmp_path}"])
+    assert ended.value.code == 1
+    said = capsys.readouterr()
+    assert "written: " in said.out
+    assert "1 of the commands failed" in said.err
+    assert said.err.count("python -m zsl.main experiment=table0 dataset=digits") == 2
+
+
+def test_a_typed_folder_must_exist_and_is_where_runs_go(tmp_path, monkeypatch, capsys):
+    typed = tmp_path / "multirunn"
+    with pytest.raises(SystemExit) as ended:
+        command.main(["table1", str(typed)])
+    assert ended.value.code == 1
+    assert "multirunn does not exist" in capsys.readouterr().err
+    assert not typed.exists()
+    ran = []
+    monkeypatch.setattr(cells, "start", lambda arguments, **kwargs: ran.append(arguments) or 0)
+    command.main(["table0", str(typed), "--run", "data=digits"])
+    assert f"output_dir={typed}" in ran[0]
+    with pytest.raises(SystemExit):
+        command.main(["table0", str(typed), "--run", f"output_dir={tmp_path}"])
+    assert "said twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["table0"], ["dashboard"], ["diff", "again"]])
+def test_a_place_that_cannot_be_written_is_said(folder, capsys, arguments):
+    words = [str(folder) if w == "again" else w for w in arguments]
+    with pytest.raises(SystemExit) as ended:
+        command.main([words[0], str(folder), *words[1:], "--out", "/proc/nowhere/x"])
+    assert ended.value.code == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**32)])
+def test_a_seed_that_t_sne_does_not_take_is_said(tmp_path, capsys, seed):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["figure", str(tmp_path), "--seed", seed])
+    assert ended.value.code == 1
+    assert f"--seed {seed} is out of range" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_in_one_line(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "zsl.report", "table1", "--run", "data=digits", f"output_dir={tmp_path}"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # Where the tests run in the background of a script, Ctrl-C is ignored, and so it would be here.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.rglob("status.json")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the run as well as the report
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert err.count("zsl: interrupted") == 1
+    # The run had the time to say how it ended.
+    assert {json.loads(p.read_text())["status"] for p in tmp_path.rglob("status.json")} <= {"KILLED", "FINISHED"}
+
+
+# --- what is shown ------------------------------------------------------------------------------------------
+
+
+def test_rules_that_a_model_refuses_are_no_variants():
+    found = {c.variant for c in variants.cells("ablation", ["data=digits"])}
+    assert "coupled, agnostic: code_eszsl" in found
+    rules = {n.partition(": ")[2] for n in found if n.startswith("coupled, agnostic: ")}
+    for model in ("ridge", "ESZSL"):
+        mine = {n.partition(": ")[2] for n in found if n.startswith(f"{model}: ")}
+        assert rules - mine == {"code_eszsl"}  # its codes are those of dictionaries
+
+
+def summary(mean, std, splits, seeds=1):
+    return cells.Summary(mean, std if splits > 1 else float("nan"), std, splits, seeds)
+
+
+def test_a_figure_of_many_lines_holds_its_legend_and_says_what_bars_are():
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    names = [f"a rule of a long name {i}" for i in range(7)]
+    lines = [("ratio", n, v, summary(0.95 - i / 20, 0.3, 10)) for i, n in enumerate(names) for v in (1.0, 2.0)]
+    # The last line has no point in the first panel.
+    lines += [("other", "only here", 1.0, summary(0.5, 0.1, 1, 4))]
+    figure = figures.panels(lines, {"ratio": True, "other": False}, "data", chance=0.2, selection="as given")
+    FigureCanvasAgg(figure).draw()
+    (legend,) = figure.legends
+    assert [t.get_text() for t in legend.get_texts()] == [*names, "only here", "chance"]
+    box, page = legend.get_window_extent(), figure.bbox
+    assert box.x0 >= page.x0
+    assert box.x1 <= page.x1
+    assert box.y0 >= page.y0
+    title = figure.get_suptitle()
+    assert "one standard error over 10 class splits or 4 seeds on one class split" in " ".join(title.split())
+    assert "cut off at 0 and 100 %" in " ".join(title.split())
+    for axes in figure.axes:
+        for bars in axes.collections:
+            for segment in bars.get_segments():
+                assert segment[:, 1].min() >= 0
+                assert segment[:, 1].max() <= 100
+    # The first line's bar below: 30 / sqrt(10) points.
+    below = figure.axes[0].collections[0].get_segments()[0][:, 1]
+    assert_allclose(below, [95 - 30 / np.sqrt(10), 100])
+
+
+def test_what_varies_is_not_every_models_own_settings(methods_folder):
+    from zsl.report.dashboard import content
+    from zsl.report.sweeps import grouped, names
+
+    records = read(methods_folder)
+    found = content(records, "t")
+    assert "model.name" in found["varied"]
+    assert not [k for k in found["varied"] if k.endswith("_target_")]
+    # coupled's n_iter, atoms, ... are its own; what tuning chose differs between the runs of one model.
+    assert not [k for k in found["varied"] if k.startswith("model.n_") or k == "model.atoms"]
+    assert found["own"]["coupled"]["model.atoms"] == "unit_ball"
+    assert "model.atoms" not in found["constant"]
+    words = set(names(grouped([r for r in records if r["key"]["model"]["name"] != "coupled"])).values())
+    assert words == {"eszsl", "sae"}
+    # A setting that one model was run with twice tells its runs apart, and is not said of the others.
+    again = deepcopy([r for r in records if r["key"]["model"]["name"] == "coupled"])
+    for record in again:
+        record["key"]["model"]["n_iter"] = 3
+    called = list(names(grouped([*records, *again])).values())
+    assert len(set(called)) == 4
+    assert sum("model.n_iter=" in c for c in called) == 2
+
+
+def test_latex_fits_a_page(folder):
+    table = printed.table0(read(folder), EXTRA)
+    tex = document.latex(table)
+    assert r"\usepackage{longtable}" in tex
+    parts = tex.split(r"\begin{longtable}")[1:]
+    assert len(parts) == tex.count(r"\end{longtable}") == 4
+    assert tex.count(r"\endhead") == 4
+    for i, part in enumerate(parts):
+        rows = [line for line in part.splitlines() if line.endswith(r"\\") and " & " in line]
+        assert {line.count(" & ") + 1 for line in rows} == {len(part.split("{")[1].split("}")[0])}
+        assert rf"\label{{tab:table0-{i + 1}}}" in part
+        # Every K stands whole beside the words that say which row it is.
+        head = next(line for line in rows if line.startswith("data & feature & split & rule & "))
+        assert head.count("hit@") == (2 if i < 3 else 0)
+        assert max(len(re.sub(r"\$|\\pm|\^|\{|\}", "", line)) for line in rows) < 120
+    assert tex.count("{") == tex.count("}")
+    short = document.Table("t", "A", "as given", ["name", "a"], rows=[[document.text("x"), document.number(1.0)]])
+    assert "longtable" not in document.latex(short)
+
+
+def test_wide_tables_keep_the_names_of_rows_in_sight():
+    page = document.fragment(printed.table0([]))
+    assert '<table class="wide">' in page
+    assert page.count('<td class="w first">') == len(printed.table0([]).rows)
+    assert "position:sticky" in document.STYLE

@@ -162,6 +162,24 @@ def quote_options(override: str) -> str:
     return f"{match['key']}={','.join(quoted)}"
 
 
+def is_sweep(override: str) -> bool:
+    """Whether an override has several values in Hydra's grammar: ``a=1,2``, ``a=range(3)``, ``a=choice(x,y)``.
+
+    Raises
+    ------
+    UserError
+        If it is no override.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides([quote_options(override)])[0]
+    except HydraException as error:
+        raise UserError(explain(error, [override])) from error
+    return bool(parsed.is_sweep_override())
+
+
 def compose(overrides: Iterable[str] = ()) -> DictConfig:
     """The configuration for ``overrides`` as the command line would compose it; for notebooks and tests.
 

@@ -30,6 +30,11 @@ class Split:
     origin: Mapping[str, Any] = field(default_factory=dict)
     """What fixed it (seed, file, source): part of the result's key."""
 
+    @property
+    def rows(self) -> str:
+        """Digest of which images have which role."""
+        return content_hash(self.trainval, self.test_seen, self.test_unseen)
+
 
 @dataclass(frozen=True)
 class ImageTable:
@@ -95,6 +100,12 @@ class ImageTable:
             )
         if repeated:
             raise UserError(f"{who}: the class name {repeated[0]!r} occurs more than once; names must be unique.")
+
+    @cached_property
+    def content(self) -> str:
+        """Digest of images, labels, class names and attributes: the same data have the same, wherever they lie."""
+        own = [] if self.image_attributes is None else [self.image_attributes]
+        return content_hash(self.features, self.labels, self.attributes, np.array(self.class_names), *own)
 
     def doubts(self) -> list[str]:
         """What is allowed and yet rarely meant: constant attributes, classes that are alike."""
@@ -275,17 +286,11 @@ class ZeroShotData:
             names_unseen=tuple(names[i] for i in split.test_unseen) if names else (),
             rows_unseen=tuple(int(i) + 1 for i in split.test_unseen),
             key={
-                "content": content_hash(
-                    table.features,
-                    table.labels,
-                    table.attributes,
-                    np.array(table.class_names),
-                    *([] if table.image_attributes is None else [table.image_attributes]),
-                ),
+                "content": table.content,
                 "semantics": semantics,
                 "split": {
                     **split.origin,
-                    "rows": content_hash(split.trainval, split.test_seen, split.test_unseen),
+                    "rows": split.rows,
                     "n_seen": len(seen),
                     "unseen": [table.class_names[c] for c in unseen],
                 },

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zsl.errors import UserError
+from zsl.errors import UserError, unforeseen, writing
 
 EXPERIMENTS = {
     "table0": "the paper's Table 0: coupled dictionaries on all data, features and splits",
@@ -56,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command. Exit status 1 after one sentence on what the user can put right."""
+    """The command. Exit status 1 after one sentence on what the user can put right, 130 after Ctrl-C."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] in (["compare"], ["theory"]) and importlib.util.find_spec(f"zsl.report.{argv[0]}"):
         importlib.import_module(f"zsl.report.{argv[0]}").main(argv[1:])
@@ -67,6 +66,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     except UserError as error:
         print(f"zsl: {error}", file=sys.stderr)
         sys.exit(1)
+    except (OSError, MemoryError) as error:
+        print(f"zsl: {unforeseen(error)}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("zsl: interrupted; finished runs are complete in their folders.", file=sys.stderr)
+        sys.exit(130)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -77,22 +82,20 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 def _experiment(arguments: argparse.Namespace) -> None:
     from zsl.report import cells, printed, variants
-    from zsl.report.document import save, show
+    from zsl.report.document import show
     from zsl.report.figures import save as save_figure
 
     name = arguments.name
-    folder, output, settings = _words(arguments.words)
-    if name.startswith("table"):
-        found = printed.cells(name, [o for o in settings if cells.key_of(o) != "data"])
-        chosen = cells.blocks(name, settings) if any(cells.key_of(o) == "data" for o in settings) else None
-        settings = [o for o in settings if cells.key_of(o) != "data"]
-        todo = [c for c in found if chosen is None or c.data in chosen]
-    else:
-        todo = variants.cells(name, settings)
+    folder, output, settings = _words(arguments.words, runs=arguments.run)
+    failed = []
     if arguments.run:
+        chosen = cells.blocks(name, settings)
+        todo = [
+            c for c in (printed if name.startswith("table") else variants).cells(name, settings) if c.data in chosen
+        ]
         for one in todo:
             one.repeats = (*one.repeats, *(f"output_dir={o}" for o in output))
-        cells.run(todo)
+        failed = cells.run(todo)
     records = _records(folder)
     figures: dict[str, Any] = {}
     if name == "table0":
@@ -106,22 +109,46 @@ def _experiment(arguments: argparse.Namespace) -> None:
     for table in tables:
         show(table)
     out = arguments.out or folder / "report"
-    paths = [p for title, figure in figures.items() for p in save_figure(figure, out, title)]
-    paths += save(tables, out, name, [f"{title}.png" for title in figures])
-    print("written: " + " ".join(str(p) for p in paths))
+    with writing(out, "set --out to another folder"):
+        paths = [p for title, figure in figures.items() for p in save_figure(figure, out, title)]
+        _keep_or_save(tables, out, name, [f"{title}.png" for title in figures], paths)
+    if failed:
+        lines = "".join(f"\n    {command}" for command in failed)
+        print(f"zsl: {len(failed)} of the commands failed, for the reasons said above:{lines}", file=sys.stderr)
+        sys.exit(1)
 
 
-def _words(words: Sequence[str]) -> tuple[Path, list[str], list[str]]:
-    """The folder of records, what ``output_dir`` was set to, and the other overrides."""
+def _keep_or_save(tables: Sequence[Any], out: Path, name: str, figures: Sequence[str], paths: list[Path]) -> None:
+    """Write the tables, but nothing empty over a table that has numbers; say where fewer numbers replace more."""
+    from zsl.report.document import markdown, numbers_in, save
+
+    before = out / f"{name}.md"
+    had = numbers_in(before.read_text(encoding="utf-8")) if before.is_file() else 0
+    has = sum(numbers_in(markdown(table)) for table in tables)
+    if had > has and not any(table.n_records for table in tables):
+        print(f"zsl: no record fits any cell, so {before} and what belongs to it stay as they are.", file=sys.stderr)
+        return
+    paths += save(tables, out, name, figures)
+    print("written: " + " ".join(map(str, paths)))
+    if had > has:
+        print(f"zsl: {before} had {had} numbers and now has {has}: fewer records fit its cells.", file=sys.stderr)
+
+
+def _words(words: Sequence[str], *, runs: bool = False) -> tuple[Path, list[str], list[str]]:
+    """The folder of records, what ``output_dir`` is set to for runs, and the other overrides."""
     from zsl.report.cells import key_of
 
     extra = [w for w in words if "=" in w]
     folders = [w for w in words if "=" not in w]
     if len(folders) > 1:
         raise UserError(f"one folder of records is needed, not {len(folders)}: {', '.join(folders)}.")
-    output = [o.partition("=")[2] for o in extra if key_of(o) == "output_dir"]
+    output = [o.partition("=")[2] for o in extra if key_of(o) == "output_dir"][-1:]
     settings = [o for o in extra if key_of(o) != "output_dir"]
-    return Path(folders[0] if folders else output[-1] if output else "multirun"), output, settings
+    if folders and output and Path(folders[0]) != Path(output[0]):
+        raise UserError(f"the folder is said twice, as {folders[0]} and as output_dir={output[0]}; leave one out.")
+    if folders and not Path(folders[0]).is_dir() and not runs:
+        raise UserError(f"{folders[0]} does not exist or is no folder; name the folder of records, or add --run.")
+    return Path((folders or output or ["multirun"])[0]), output or folders, settings
 
 
 def _records(folder: Path) -> list[dict[str, Any]]:
@@ -131,26 +158,32 @@ def _records(folder: Path) -> list[dict[str, Any]]:
     try:
         return read(folder)
     except UserError:
+        if folder.is_file():
+            raise
         return []
 
 
 def _figure(arguments: argparse.Namespace) -> None:
+    from zsl.report.cells import start
     from zsl.report.figures import save
     from zsl.report.panel import newest, panel
 
-    folder, output, settings = _words(arguments.words)
+    if not 0 <= arguments.seed < 2**32:
+        raise UserError(f"--seed {arguments.seed} is out of range; it is a whole number from 0 to {2**32 - 1}.")
+    folder, output, settings = _words(arguments.words, runs=arguments.run)
     if settings and not arguments.run:
         raise UserError(f"{' '.join(settings)} is for a run; add --run, or name the folder of one.")
     if arguments.run or all("=" in w for w in arguments.words):
         folder /= "figure"
     if arguments.run:
         words = ["experiment=figure", *settings, *(f"output_dir={o}" for o in output)]
-        if (code := subprocess.run([sys.executable, "-m", "zsl.main", *words], check=False).returncode) != 0:
+        if (code := start(words)) != 0:
             sys.exit(code)
     folder = newest(folder)
     figure, caption = panel(folder, seed=arguments.seed)
-    paths = save(figure, arguments.out or folder, "figure")
-    (paths[0].parent / "figure.txt").write_text(caption + "\n", encoding="utf-8")
+    with writing(arguments.out or folder, "set --out to another folder"):
+        paths = save(figure, arguments.out or folder, "figure")
+        (paths[0].parent / "figure.txt").write_text(caption + "\n", encoding="utf-8")
     print(caption)
     print("written: " + " ".join(map(str, paths)))
 
@@ -162,7 +195,9 @@ def _diff(arguments: argparse.Namespace) -> None:
 
     table = diff(read(arguments.before), read(arguments.after), arguments.metric)
     show(table)
-    paths = save([table], arguments.out or arguments.after / "report", "diff")
+    out = arguments.out or arguments.after / "report"
+    with writing(out, "set --out to another folder"):
+        paths = save([table], out, "diff")
     print("written: " + " ".join(map(str, paths)))
 
 
@@ -171,8 +206,10 @@ def _dashboard(arguments: argparse.Namespace) -> None:
     from zsl.report.dashboard import dashboard
 
     path = arguments.out or arguments.folder / "dashboard.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(dashboard(read(arguments.folder), arguments.folder.resolve().name), encoding="utf-8")
+    page = dashboard(read(arguments.folder), arguments.folder.resolve().name)
+    with writing(path, "set --out to another file"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
     print(f"written: {path}")
 
 

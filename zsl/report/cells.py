@@ -1,16 +1,14 @@
-"""The cells of an experiment: the command that fills each, and which records belong to it.
+"""The cells of an experiment, as ``cells.yaml`` says, the command that fills each, and numbers over its repetitions.
 
-``cells.yaml`` says what an experiment consists of. A record belongs to a cell if its key has the cell's settings, in
-whatever folder it lies; seeds and class splits are repetitions within the cell.
+Which records belong to a cell: :mod:`zsl.report.matching`.
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,11 +16,28 @@ from typing import Any
 
 import numpy as np
 
-from zsl.config import compose, groups, resolve
+from zsl.config import compose, groups, is_sweep, resolve
 from zsl.errors import UserError
+from zsl.report import here
+from zsl.stages import TRANSDUCTIVE
 
-# Parts of a configuration that repeat an experiment, or that a run finds out for itself.
-_REPEATS = ("seed", "grid", "n_atoms_used", "lam_used", "checkpoint", "checkpoint_minutes")
+INTERRUPTED = 130
+"""Exit status after Ctrl-C"""
+SEED = -1
+"""In a cell's configuration: whatever seed the run has"""
+# Overrides that repeat a run.
+_REPEATS = ("seed", "split.seed", "split.fold")
+# How long a run may take to end after Ctrl-C before it is told again.
+_PATIENCE_S = 10
+# What makes an experiment the one that it is called, each with the keys that it decides.
+_DECIDED = {
+    "experiment": (),
+    "dataset": ("_target_", "name"),
+    "split": ("_target_", "name"),
+    "model": ("_target_", "name"),
+    "inference": ("attributes", "labels"),
+    "tune": ("name",),
+}
 
 
 @dataclass
@@ -43,7 +58,17 @@ class Cell:
     """Key and value of a point of a curve"""
     group: str = ""
     """Heading in a table of variants"""
+    own: tuple[str, ...] = ()
+    """Keys that say which cell of the experiment this is"""
+    shared: tuple[str, ...] = ()
+    """Overrides that all cells on the same data have: the block's and the user's"""
+    given: tuple[str, ...] = ()
+    """Of these the user's"""
     records: list[Mapping[str, Any]] = field(default_factory=list)
+    of_other_data: int = 0
+    """Records left out because the data on this machine is not theirs"""
+    unverified: str | None = None
+    """Content hash of the records' data, where it could not be compared with the data itself"""
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -69,40 +94,90 @@ def read_yaml(name: str) -> dict[str, Any]:
 
 
 def cell(experiment: str, data: str, variant: str, more: Iterable[str], extra: Iterable[str] = (), **rest: Any) -> Cell:
-    """A cell on a block of data; ``extra`` come from the user's command line and win."""
-    block = layout()["data"][data]
-    extra = tuple(extra)
+    """A cell on a block of data; ``extra`` come from the user's command line and replace the block's settings.
+
+    Where ``data=NAME`` is among them, they are for these blocks only.
+    """
+    block, more, extra = layout()["data"][data], tuple(more), tuple(extra)
+    extra = tuple(o for o in extra if key_of(o) != "data" and data in blocks(experiment, extra))
     repeats = [block["splits"]] if "splits" in block else []
     if repeats and key_of(repeats[0]) == "split.seed":
         # Repeated over class splits; table0 repeats dictionaries on each of them too.
         repeats.append("seed=range(2)" if experiment == "table0" else "seed=0")
     named = {key_of(o) for o in extra}
-    overrides = tuple(o for o in (*block["overrides"], *more) if key_of(o) not in named)
     kept = tuple(o for o in repeats if key_of(o) not in named)
     # Which splits are run is said of the blocks that have them; a published split has no seed.
     repeated = {"seed", *(key_of(o) for o in repeats)}
     swept = tuple(o for o in extra if key_of(o) in repeated)
-    settings = tuple(o for o in extra if key_of(o) not in ("seed", "split.seed", "split.fold"))
-    return Cell(experiment, data, block["title"], variant, (*overrides, *settings), (*kept, *swept), **rest)
+    given = tuple(o for o in extra if key_of(o) not in _REPEATS)
+    own = tuple(o for o in block["overrides"] if key_of(o) not in named)
+    out = Cell(experiment, data, block["title"], variant, (*own, *more, *given), (*kept, *swept), **rest)
+    out.own = (*map(key_of, more), *([out.point[0]] if out.point else []))
+    out.shared, out.given = (*own, *given), given
+    return out
+
+
+def check_given(found: Sequence[Cell], extra: Iterable[str]) -> None:
+    """Refuse overrides that would make one cell another, or that have several values.
+
+    Raises
+    ------
+    UserError
+        For a key that the experiment varies or that it is named after, a sweep over anything but repetitions, and data
+        that it does not have.
+    """
+    name, extra = found[0].experiment, tuple(extra)
+    blocks(name, extra)
+    varied = {key for one in found for key in one.own}
+    fixed = {f"{group}.{k}" for group, keys in _DECIDED.items() for k in keys} | set(_DECIDED)
+    if name.startswith("table"):
+        fixed |= {"feature", "feature.name"}
+    for override in extra:
+        key = key_of(override)
+        if key == "data" or key in _REPEATS:
+            continue
+        if key in ("dataset", "split"):
+            known = ", ".join(dict.fromkeys(one.data for one in found))
+            raise UserError(f"{key} is what data=NAME chooses; leave it out, and name one of: {known}.")
+        if key in varied:
+            raise UserError(f"{key} is what {name} varies; leave it out.")
+        if key in fixed:
+            raise UserError(f"{key} is what {name} itself decides; leave it out.")
+        if f"{key}_relative" in varied:
+            raise UserError(f"{key} overrules {key}_relative, which is what {name} varies; leave it out.")
+        if is_sweep(override):
+            raise UserError(
+                f"{override} has several values, and a table has room for one; give one, or sweep only "
+                f"{', '.join(_REPEATS)}."
+            )
 
 
 def key_of(override: str) -> str:
+    """The key that an override sets."""
     return override.lstrip("+").partition("=")[0]
 
 
-def blocks(experiment: str, extra: Sequence[str]) -> list[str]:
+def blocks(experiment: str, extra: Sequence[str] = ()) -> list[str]:
     """The blocks of data of an experiment; ``data=NAME`` among the user's words chooses some."""
-    chosen = [o.partition("=")[2].split(",") for o in extra if key_of(o) == "data"]
-    known = list(layout()["data"])
-    for name in itertools.chain(*chosen):
+    node = layout()[experiment]
+    tabled = [row["data"] for row in (*node.get("rows", ()), *node.get("columns", ()))]
+    known = list(dict.fromkeys(tabled)) or list(layout()["data"])
+    chosen = list(
+        dict.fromkeys(itertools.chain(*(o.partition("=")[2].split(",") for o in extra if key_of(o) == "data")))
+    )
+    for name in chosen:
         if name not in known:
-            raise UserError(f"data={name} does not exist; zsl/report/cells.yaml has: {', '.join(known)}.")
-    return list(chosen[0]) if chosen else list(layout()[experiment]["data"])
+            raise UserError(f"data={name} does not exist in {experiment}, which may have: {', '.join(known)}.")
+    return chosen or list(node.get("data", known))
 
 
 def variants(nodes: Iterable[Mapping[str, Any]]) -> list[tuple[str, tuple[str, ...]]]:
-    """Name and overrides of each variant; ``labels: every`` and ``labels: transductive`` written out."""
+    """Name and overrides of each variant; ``labels: every`` and ``labels: transductive`` written out.
+
+    A label rule that refuses the variant's model, such as one on codes a model without dictionaries, is no variant.
+    """
     from zsl import inference
+    from zsl.report.trial import applies
 
     out = []
     for node in nodes:
@@ -112,117 +187,72 @@ def variants(nodes: Iterable[Mapping[str, Any]]) -> list[tuple[str, tuple[str, .
             continue
         for rule in inference.LABEL_RULES:
             used = getattr(getattr(inference, rule), "information", ())
-            if node["labels"] == "every" or "unlabelled test images" in used:
+            if (node["labels"] == "every" or TRANSDUCTIVE in used) and applies(overrides, rule):
                 name = f"{node['name']}: {rule}" if "name" in node else rule
                 out.append((name, (*overrides, f"inference.labels={rule}")))
     return out
 
 
-# --- records --------------------------------------------------------------------------------------------------
+# --- what is compared ---------------------------------------------------------------------------------------
 
 
-def fill(cells: Iterable[Cell], records: Iterable[Mapping[str, Any]]) -> None:
-    """Give each cell the records that belong to it; the same result found twice counts once.
-
-    Raises
-    ------
-    UserError
-        If records of different data fit one cell.
-    """
-    keys = [(record, _of_record(record["key"])) for record in records]
-    for one in cells:
-        wanted = _of_configuration(one)
-        seen: dict[str, Mapping[str, Any]] = {}
-        for record, has in keys:
-            if _agree(wanted, has):
-                seen.setdefault(f"{record['key']['split']['rows']}/{record['key']['seed']}", record)
-        contents = {record["key"]["dataset"]["content"] for record in seen.values()}
-        if len(contents) > 1:
-            raise UserError(
-                f"{one.experiment}: records of {len(contents)} different data sets called {one.title} fit one cell; "
-                "give each its own output_dir."
-            )
-        one.records = list(seen.values())
-
-
-def share_splits(cells: Iterable[Cell], *, seeds: bool = False) -> None:
+def share_splits(
+    cells: Iterable[Cell], *, seeds: bool = False, called: Callable[[Cell], str] | None = None
+) -> str | None:
     """Keep of cells to be compared only the records on class splits that all of them have.
 
     Accuracy differs more between splits than between settings, so that a mean over other splits is another number.
     Cells without records do not count. With ``seeds`` (the points of a curve) the dictionary seeds must agree as well;
-    among methods they need not, since in some nothing is random.
+    among methods they need not, since in some nothing is random. ``called`` names a cell for people.
+
+    Returns
+    -------
+    str or None
+        What was left out and because of which cells, in a sentence; None if nothing was.
     """
 
     def repetition(record: Mapping[str, Any]) -> tuple[str, Any]:
-        return _split_of(record), record["key"]["seed"] if seeds else None
+        return split_of(record), record["key"]["seed"] if seeds else None
 
     filled = [c for c in cells if c.records]
-    if filled:
-        common = set.intersection(*({repetition(r) for r in c.records} for c in filled))
-        for one in filled:
-            one.records = [r for r in one.records if repetition(r) in common]
+    if not filled:
+        return None
+    has = [{repetition(r) for r in c.records} for c in filled]
+    common, every = set.intersection(*has), set.union(*has)
+    for one in filled:
+        one.records = [r for r in one.records if repetition(r) in common]
+    if common == every:
+        return None
+    lacking = list(dict.fromkeys((called or label)(c) for c, mine in zip(filled, has) if mine != every))
+    names = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+    what = "repetitions" if seeds else "class splits"
+    n = f"{len(every - common)} of {len(every)}"
+    return f"{filled[0].title}: {n} {what} left out, because not all have them (fewer: {names})."
 
 
-def _of_record(key: Mapping[str, Any]) -> dict[str, Any]:
-    chosen = (key.get("tune") or {}).get("chosen", {})
-    out = {
-        "dataset.name": key["dataset"]["name"],
-        "split.name": key["split"]["name"],
-        "tune.name": (key.get("tune") or {}).get("name", "none"),
-        "dataset.shuffle_attributes": key["dataset"].get("shuffle_attributes"),
-        "split.n_unseen": key["split"].get("n_unseen"),
-    }
-    for part in ("model", "inference", "feature"):
-        out |= _flat(part, key[part])
-    out |= _flat("dataset.semantics", key["dataset"]["semantics"])
-    out |= {f"subset.{k}": key["split"].get("subset", {}).get(k) for k in ("images", "classes", "imbalance")}
-    return {k: v for k, v in out.items() if k not in chosen}
-
-
-def _of_configuration(one: Cell) -> dict[str, Any]:
-    plain = configuration(one)
-    out = {"dataset.name": plain["dataset"]["name"], "split.name": plain["split"]["name"],
-           "tune.name": plain["tune"]["name"],
-           "dataset.shuffle_attributes": plain["dataset"].get("shuffle_attributes")}  # fmt: skip
-    for part in ("model", "inference", "feature"):
-        out |= _flat(part, plain[part])
-    # What a null stands for is found out by the run.
-    loose = {
-        "split.n_unseen": plain["split"].get("n_unseen"),
-        **_flat("dataset.semantics", plain["dataset"]["semantics"]),
-    }
-    out |= {k: v for k, v in loose.items() if v is not None}
-    return out | {f"subset.{k}": plain["subset"][k] for k in ("images", "classes", "imbalance")}
-
-
-def _flat(prefix: str, node: Mapping[str, Any]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for k, v in node.items():
-        if k not in _REPEATS:
-            out |= _flat(f"{prefix}.{k}", v) if isinstance(v, Mapping) else {f"{prefix}.{k}": v}
-    return out
-
-
-def _agree(wanted: Mapping[str, Any], has: Mapping[str, Any]) -> bool:
-    """Keys that only one of them has belong to another version of zsl, or were chosen by tuning."""
-    return all(has[k] == v for k, v in wanted.items() if k in has)
+# --- configurations -------------------------------------------------------------------------------------------
 
 
 def configuration(one: Cell) -> dict[str, Any]:
-    """The resolved configuration of a cell's runs, repetitions aside."""
+    """The resolved configuration of a cell's runs; what follows the run's seed is :data:`SEED`.
+
+    Raises
+    ------
+    UserError
+        For a setting of the user's that does not exist or has no valid value.
+    """
     from omegaconf import OmegaConf
 
-    chosen = tuple(o for o in one.settings if key_of(o) in groups())
-    cfg = _composed((f"experiment={one.experiment}", *chosen)).copy()
+    mine = [o for o in one.settings if o not in one.given]
+    chosen = tuple(o for o in mine if key_of(o) in groups())
     # Composing takes a tenth of a second, and a curve has the same groups at each of its points.
-    for override in one.settings:
-        if override in chosen:
-            continue
-        key, _, text = override.partition("=")
-        value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]  # type: ignore[index,call-overload]
-        if key in groups() or OmegaConf.select(cfg, key.rpartition(".")[0] or "seed", throw_on_missing=False) is None:
-            raise UserError(f"{override}: there is no {key} in the configuration of experiment={one.experiment}.")
-        OmegaConf.update(cfg, key, value)
+    cfg = _composed((f"experiment={one.experiment}", *chosen, *one.given)).copy()
+    for override in mine:
+        if override not in chosen:
+            key, _, text = override.partition("=")
+            value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]  # type: ignore[index,call-overload]
+            OmegaConf.update(cfg, key, value)
+    cfg.seed = SEED
     return resolve(cfg)
 
 
@@ -257,35 +287,18 @@ def commands(cells: Iterable[Cell]) -> list[tuple[list[str], list[Cell]]]:
 
 
 def absent(one: Cell) -> str | None:
-    """Why a cell cannot be run here, or None; found out by reading the data, without fitting anything."""
-    plain = configuration(one)
-    dataset = plain["dataset"]
-    key = repr((dataset, plain["feature"]["name"], plain["split"], plain["subset"]))
-    if key not in _absent:
-        _absent[key] = _absence(copy.deepcopy(plain))
-    return _absent[key]
+    """Why a cell cannot be run here, or None."""
+    return here.absence(configuration(one))
 
 
-_absent: dict[str, str | None] = {}
+def run(cells: Sequence[Cell]) -> list[str]:
+    """Fill the cells whose data is here, one command after another; says which are left out and why.
 
-
-def _absence(plain: Mapping[str, Any]) -> str | None:
-    from zsl.checks import check_arguments
-    from zsl.config import build
-    from zsl.data.load import load_table
-    from zsl.data.subsets import subset
-
-    try:
-        table = load_table(plain["dataset"], plain["feature"]["name"], plain["dataset"]["semantics"].get("source"))
-        check_arguments(subset, plain["subset"], prefix="subset.")
-        subset(table, build(plain["split"], "split")(table), **plain["subset"])
-    except UserError as error:
-        return str(error)
-    return None
-
-
-def run(cells: Sequence[Cell]) -> None:
-    """Fill the cells whose data is here, one command after another; says which are left out and why."""
+    Returns
+    -------
+    list of str
+        The commands that failed. A job that fails says so itself and leaves its cell empty; the others go on.
+    """
     todo = []
     for one in cells:
         why = absent(one)
@@ -293,10 +306,37 @@ def run(cells: Sequence[Cell]) -> None:
             todo.append(one)
         else:
             print(f"left out  {one.title}, {label(one)}: {why}", file=sys.stderr)
+    failed = []
     for arguments, _ in commands(todo):
-        print(f"running   python -m zsl.main {shown(arguments)}", file=sys.stderr, flush=True)
-        # A job that fails says so and leaves its cell empty; the others go on.
-        subprocess.run([sys.executable, "-m", "zsl.main", *arguments], stdout=subprocess.DEVNULL, check=False)
+        command = f"python -m zsl.main {shown(arguments)}"
+        print(f"running   {command}", file=sys.stderr, flush=True)
+        if start(arguments, quiet=True) != 0:
+            failed.append(command)
+    return failed
+
+
+def start(arguments: Sequence[str], *, quiet: bool = False) -> int:
+    """Run ``zsl.main`` in a process of its own and wait for it; its exit status.
+
+    Ctrl-C reaches it as well, and it is given the time to record how its runs ended.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "zsl.main", *arguments], stdout=subprocess.DEVNULL if quiet else None
+    )
+    try:
+        return process.wait()
+    except BaseException:
+        for stop in (None, process.terminate, process.kill):
+            if stop is not None:
+                stop()
+            try:
+                process.wait(_PATIENCE_S)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        if process.returncode == INTERRUPTED:
+            sys.exit(INTERRUPTED)  # it has said so
+        raise
 
 
 def label(one: Cell) -> str:
@@ -334,6 +374,11 @@ class Summary:
         return self.std_splits if self.n_splits > 1 else self.std_seeds
 
     @property
+    def error(self) -> float:
+        """Standard error of the mean, over what :attr:`std` is over."""
+        return float(self.std / np.sqrt(self.n_splits if self.n_splits > 1 else self.n_seeds))
+
+    @property
     def repetitions(self) -> str:
         splits, seeds = (f"{n} {word}{'s' * (n > 1)}" for n, word in ((self.n_splits, "split"), (self.n_seeds, "seed")))
         return (
@@ -347,11 +392,11 @@ def by_split(records: Iterable[Mapping[str, Any]], metric: str) -> dict[str, lis
     for record in records:
         value = record["metrics"].get(metric)
         if value is not None:
-            out.setdefault(_split_of(record), []).append(float(value))
+            out.setdefault(split_of(record), []).append(float(value))
     return dict(sorted(out.items()))
 
 
-def _split_of(record: Mapping[str, Any]) -> str:
+def split_of(record: Mapping[str, Any]) -> str:
     split = record["key"]["split"]
     return "/".join(split["unseen"])
 

@@ -7,6 +7,7 @@ files is read; runs of different data, features or splits are never put in one t
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import UserError
+from zsl.errors import UserError, reason
 from zsl.records import RESULTS, records_of
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -47,11 +50,56 @@ class Row:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """The complete records under ``folder``, and those that its jobs were skipped for (``skip_existing=true``)."""
-    records = [json.loads(p.read_text(encoding="utf-8")) for p in records_of(folder)]
+    """The complete records under ``folder``, and those that its jobs were skipped for (``skip_existing=true``).
+
+    A file that is damaged or no record is left out with a warning.
+
+    Raises
+    ------
+    UserError
+        If nothing is left.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; name the folder that holds the runs.")
+    records = []
+    for path in records_of(folder):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            log.warning("%s cannot be read (%s) and is left out; run it again.", path, reason(error))
+            continue
+        lacks = lacking(record)
+        if lacks:
+            log.warning("%s is no complete record (it lacks %s) and is left out; run it again.", path, lacks)
+        else:
+            records.append(record)
     if not records:
-        raise UserError(f"{folder} holds no {RESULTS}; run something first, such as `make compare`.")
+        raise UserError(f"{folder} holds no {RESULTS} that can be read; run something first, such as `make compare`.")
     return records
+
+
+# Without these a record says neither what it is of nor what came out; null is a value.
+_NEEDED = {
+    "key": dict, "key.seed": int, "key.selection": str, "key.information_used": list, "key.dataset": dict,
+    "key.dataset.name": str, "key.dataset.content": None, "key.dataset.semantics": dict,
+    "key.dataset.shuffle_attributes": None, "key.feature": dict, "key.feature.name": str, "key.split": dict,
+    "key.split.name": str, "key.split.rows": str, "key.split.unseen": list, "key.model": dict, "key.model.name": str,
+    "key.inference": dict, "key.inference.attributes": str, "key.inference.labels": str, "metrics": dict,
+    "metrics.time_fit_s": None, "per_class": list,
+}  # fmt: skip
+
+
+def lacking(record: Any) -> str | None:
+    """The first part that a record lacks, or that is of another kind."""
+    for name, kind in _NEEDED.items():
+        node: Any = record
+        for part in name.split("."):
+            if not isinstance(node, Mapping) or part not in node:
+                return name
+            node = node[part]
+        if kind is not None and not isinstance(node, kind):
+            return name
+    return None
 
 
 def table(records: Sequence[Mapping[str, Any]], metric: str = "acc_class") -> list[Row]:

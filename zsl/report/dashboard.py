@@ -12,7 +12,7 @@ from zsl.errors import UserError
 from zsl.report.document import STYLE
 from zsl.report.figures import COLOURS
 from zsl.report.run import settings as how_chosen
-from zsl.report.sweeps import settings_of
+from zsl.report.sweeps import settings_of, varying
 
 # What a page can hold and a browser can draw without waiting; a larger sweep is shown in parts.
 MAX_RUNS = 5000
@@ -47,12 +47,17 @@ def content(records: Sequence[Mapping[str, Any]], title: str) -> dict[str, Any]:
     """What the page shows: the keys that vary, and of each run their values, metrics, classes and confusion."""
     flat = [_settings(r["key"]) for r in records]
     keys = list(dict.fromkeys(k for f in flat for k in f))
-    varied = [k for k in keys if len({json.dumps(f.get(k)) for f in flat}) > 1]
-    constant = {k: flat[0].get(k) for k in keys if k not in varied}
+    varied = varying(flat)
+    constant = {k: flat[0].get(k) for k in keys if len({json.dumps(f.get(k, "absent")) for f in flat}) == 1}
+    # What a model's runs share and other models' do not have.
+    own: dict[str, dict[str, Any]] = {}
+    for f in flat:
+        own.setdefault(f["model.name"], {k: v for k, v in f.items() if k not in varied and k not in constant})
     metrics = list(dict.fromkeys(m for r in records for m, v in r["metrics"].items() if v is not None))
     runs = []
     for record, values in zip(records, flat):
         runs.append({
+            "model": values["model.name"],
             "settings": {k: values.get(k) for k in varied},
             "metrics": record["metrics"],
             "per_class": [{"class": row["class"], "images": row["images"], "predicted": row["predicted"],
@@ -61,7 +66,8 @@ def content(records: Sequence[Mapping[str, Any]], title: str) -> dict[str, Any]:
             "selection": how_chosen(record["key"]),
         })  # fmt: skip
     rules = list(dict.fromkeys(r["key"]["selection"].removeprefix("none: ") for r in records))
-    return {"title": title, "varied": varied, "constant": constant, "metrics": metrics, "runs": runs, "rules": rules}
+    return {"title": title, "varied": varied, "constant": constant, "own": own, "metrics": metrics, "runs": runs,
+            "rules": rules}  # fmt: skip
 
 
 def _settings(key: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,10 @@ class Table:
     """Mark -> text"""
     commands: list[str] = field(default_factory=list)
     """What fills the missing cells"""
+    n_records: int | None = None
+    """Runs behind the table, where cells may be missing"""
+    together: Sequence[Sequence[int]] | None = None
+    """Columns after the words that stay on one printed page; None: each may stand alone"""
 
     def used_footnotes(self) -> list[tuple[str, str]]:
         used = {mark for row in self.rows for cell in row for mark in cell.marks}
@@ -86,23 +90,78 @@ def markdown(table: Table) -> str:
     return "\n".join(out) + "\n"
 
 
+# What LaTeX's article class holds in small print: letters across, with a column's gaps as letters, and rows on a page.
+_LETTERS, _GAP, _ROWS = 78, 1.4, 40
+
+
+def numbers_in(text: str) -> int:
+    """How many cells of a table in Markdown hold a number."""
+    cells = (c for line in text.splitlines() if line.startswith("| ") for c in re.split(r"(?<!\\)\|", line))
+    return sum(bool(re.fullmatch(r"[+-]?[\d.]+( ± [\d.]+)?(\[\w\])*", c.strip())) for c in cells)
+
+
 def latex(table: Table) -> str:
-    """A ``table`` environment for the package booktabs."""
-    alignment = "l" * table.left + "r" * (len(table.columns) - table.left)
-    out = [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering",
-           rf"\caption{{{escape(table.title)}. Settings: {escape(table.selection)}.}}", rf"\label{{tab:{table.name}}}",
-           rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", " & ".join(map(escape, table.columns)) + r" \\",
-           r"\midrule"]  # fmt: skip
-    for row in table.rows:
-        marks = ["".join(f"$^{{{m}}}$" for m in c.marks) for c in row]
-        out.append(" & ".join(escape(c.text) + m for c, m in zip(row, marks)) + r" \\")
-    out += [r"\bottomrule", r"\end{tabular}"]
-    foot = [rf"$^{{{mark}}}$ {escape(text)}" for mark, text in table.used_footnotes()] + [
-        escape(n) for n in table.notes
+    """``table`` environments for the package booktabs; ``longtable`` where there are more rows than a page has.
+
+    What is wider than a page becomes several tables, each with the columns of words.
+    """
+    parts = _parts(table)
+    long = len(table.rows) > _ROWS
+    out = ["% needs " + r"\usepackage{booktabs}" + (r" and \usepackage{longtable}" if long else "")]
+    foot = [rf"$^{{{mark}}}$ {escape(text)}" for mark, text in table.used_footnotes()]
+    foot += [escape(note) for note in table.notes]
+    for i, columns in enumerate(parts):
+        caption = f"{escape(table.title)}. Settings: {escape(table.selection)}."
+        label = rf"\label{{tab:{table.name}}}"
+        if len(parts) > 1:
+            caption += f" Part {i + 1} of {len(parts)}."
+            label = rf"\label{{tab:{table.name}-{i + 1}}}"
+        head = " & ".join(escape(table.columns[c]) for c in columns) + r" \\"
+        body = [" & ".join(_latex_cell(row[c]) for c in columns) + r" \\" for row in table.rows]
+        alignment = "".join("l" if c < table.left else "r" for c in columns)
+        last = foot if i == len(parts) - 1 else []
+        out += (_longtable if long else _float)(alignment, caption, label, head, body, last)
+    return "\n".join([*out, *(f"% missing: {c}" for c in table.commands)]) + "\n"
+
+
+def _parts(table: Table) -> list[list[int]]:
+    """Columns of each printed table."""
+    widths = [
+        _GAP + max(len(t) for t in (name, *(row[i].text for row in table.rows))) for i, name in enumerate(table.columns)
     ]
+    words = list(range(table.left))
+    groups = table.together or [[i] for i in range(table.left, len(table.columns))]
+    parts: list[list[int]] = [[*words]]
+    for group in groups:
+        full = sum(widths[i] for i in (*parts[-1], *group)) > _LETTERS
+        if full and len(parts[-1]) > len(words):
+            parts.append([*words])
+        parts[-1] += group
+    return parts
+
+
+def _latex_cell(cell: Cell) -> str:
+    return escape(cell.text) + (f"$^{{{','.join(cell.marks)}}}$" if cell.marks else "")
+
+
+def _float(alignment: str, caption: str, label: str, head: str, body: list[str], foot: list[str]) -> list[str]:
+    out = [r"\begin{table}", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", rf"\caption{{{caption}}}", label,
+           rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule",
+           r"\end{tabular}"]  # fmt: skip
     if foot:
         out += [r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize", r"\\ ".join(foot), r"\end{minipage}"]
-    return "\n".join([*out, r"\end{table}", *(f"% missing: {c}" for c in table.commands)]) + "\n"
+    return [*out, r"\end{table}"]
+
+
+def _longtable(alignment: str, caption: str, label: str, head: str, body: list[str], foot: list[str]) -> list[str]:
+    # The group keeps the small print to the table. The head is set again on every page.
+    out = [r"{\footnotesize\setlength{\tabcolsep}{3pt}", rf"\begin{{longtable}}{{{alignment}}}",
+           rf"\caption{{{caption}}}{label}\\", r"\toprule", head, r"\midrule", r"\endfirsthead",
+           r"\toprule", head, r"\midrule", r"\endhead", r"\bottomrule", r"\endfoot", *body,
+           r"\end{longtable}"]  # fmt: skip
+    if foot:
+        out += [r"\noindent " + r"\\ ".join(foot) + r"\par"]
+    return [*out, "}"]
 
 
 def escape(words: str) -> str:
@@ -123,14 +182,13 @@ def comma_separated(table: Table) -> str:
 
 def fragment(table: Table) -> str:
     """The table as HTML without a page around it."""
-    head = "".join(
-        f'<th class="{"w" if i < table.left else "n"}">{html.escape(c)}</th>' for i, c in enumerate(table.columns)
-    )
+    kinds = [("w" if i < table.left else "n") + (" first" if i == 0 else "") for i in range(len(table.columns))]
+    wide = ' class="wide"' if len(table.columns) > 8 else ""
+    head = "".join(f'<th class="{kind}">{html.escape(c)}</th>' for kind, c in zip(kinds, table.columns))
     body = []
     for row in table.rows:
         line = []
-        for i, c in enumerate(row):
-            kind = "w" if i < table.left else "n"
+        for kind, c in zip(kinds, row):
             note = "".join(f"<sup>{html.escape(m)}</sup>" for m in c.marks)
             line.append(
                 f'<td class="{kind}{" missing" if c.text == "missing" else ""}">{html.escape(c.text)}{note}</td>'
@@ -142,16 +200,19 @@ def fragment(table: Table) -> str:
         foot.append("<p>Missing cells are filled by</p><pre>" + html.escape("\n".join(table.commands)) + "</pre>")
     return (
         f"<h2>{html.escape(table.title)}</h2><p>Settings: {html.escape(table.selection)}.</p>"
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+        f'<div class="scroll"><table{wide}><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
         f'<div class="foot">{"".join(foot)}</div>'
     )
 
 
 STYLE = """
-body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1250px;padding:0 1rem;color:#1b1f24;background:#fff}
+body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1400px;padding:0 1rem;color:#1b1f24;background:#fff}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.2rem .5rem;border-bottom:1px solid #d8dee4;white-space:nowrap}thead th{border-bottom:2px solid #57606a}
 .w{text-align:left}.n{text-align:right}.missing{color:#7a828b;font-style:italic}.scroll{overflow-x:auto}
+/* Wide tables: small print, headings that wrap, and row names that stay while the rest scrolls. */
+.wide th,.wide td{font-size:.82rem;padding:.15rem .35rem}.wide thead th{white-space:normal;vertical-align:bottom}
+.wide .first{position:sticky;left:0;background:#fff;white-space:normal;min-width:6rem;max-width:15rem}
 .foot{font-size:.85rem;color:#424a53;max-width:70rem}pre{background:#f6f8fa;padding:.6rem;overflow-x:auto}
 sup{color:#0072B2;line-height:0}img{max-width:100%}
 """

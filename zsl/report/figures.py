@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ def embedding(
             axes.scatter(*own.T, s=9, alpha=0.7, linewidths=0, **style)
             axes.scatter(*points[m], s=170, edgecolors="black", linewidths=1.6, label=name, zorder=3, **style)
         axes.set(title=title, xticks=[], yticks=[])
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=min(M, 8), frameon=False)
+    legend_below(figure, *axes.get_legend_handles_labels(), columns=8)
     return figure
 
 
@@ -62,7 +63,7 @@ def panels(
     chance: float | None,
     selection: str,
 ) -> Figure:
-    """Accuracy in percent against each setting, one panel per setting; bars are standard deviations.
+    """Accuracy in percent against each setting, one panel per setting; bars are standard errors, as the figure says.
 
     Parameters
     ----------
@@ -79,13 +80,17 @@ def panels(
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharey=True).ravel()
     styles = ("-", "--", "-.", ":")
     names = list(dict.fromkeys(line for _, line, _, _ in lines))
+    cut = False
     for ax, setting in zip(axes, settings):
         for i, name in enumerate(names):
             points = sorted((v, s) for k, line, v, s in lines if (k, line) == (setting, name) and s)
             if not points:
                 continue
             x = np.array([v for v, _ in points])
-            y, e = (np.array([100 * getattr(s, what) for _, s in points]) for what in ("mean", "std"))
+            y, e = (np.array([100 * getattr(s, what) for _, s in points]) for what in ("mean", "error"))
+            e = np.nan_to_num(e)
+            bars = np.minimum([e, e], [y, 100 - y])  # no accuracy is outside
+            cut = cut or bool((bars < e).any())
             # Bars of several lines would lie upon each other.
             shift = (i - (len(names) - 1) / 2) * 0.02
             x = (
@@ -93,7 +98,7 @@ def panels(
                 if logarithmic[setting]
                 else x + shift * np.ptp(x)
             )
-            ax.errorbar(x, y, yerr=np.nan_to_num(e), color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)],
+            ax.errorbar(x, y, yerr=bars, color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)],
                         linestyle=styles[i % len(styles)], markersize=5, linewidth=1.5, capsize=2, elinewidth=0.8,
                         label=name)  # fmt: skip
         if logarithmic[setting]:
@@ -110,10 +115,43 @@ def panels(
         ax.remove()
     for ax in axes[: len(settings) : n_columns]:
         ax.set_ylabel("per-class accuracy (%)")
-    figure.suptitle(f"{title}; {selection}", fontsize=10)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False)
+    heading = [f"{title}; {selection}", *_of_bars([s for *_, s in lines if s], cut)]
+    width = int(figure.get_figwidth() * 13)  # letters at this size
+    figure.suptitle("\n".join(t for line in heading for t in textwrap.wrap(line, width)), fontsize=10)
+    # A line may have points in one panel only.
+    known = {word: handle for ax in axes[: len(settings)] for handle, word in zip(*ax.get_legend_handles_labels())}
+    words = [w for w in (*names, "chance") if w in known]
+    legend_below(figure, [known[w] for w in words], words, columns=5)
     return figure
+
+
+def _of_bars(summaries: Sequence[Any], cut: bool) -> list[str]:
+    """What the bars are, over how many repetitions; nothing where there are none."""
+    parts = []
+    for kind, counts in (
+        ("class splits", {s.n_splits for s in summaries if s.n_splits > 1}),
+        ("seeds on one class split", {s.n_seeds for s in summaries if s.n_splits == 1 and s.n_seeds > 1}),
+    ):
+        if counts:
+            low, high = min(counts), max(counts)
+            parts.append(f"{low} {kind}" if low == high else f"{low} to {high} {kind}")
+    end = ", cut off at 0 and 100 %" if cut else ""
+    return [f"bars: one standard error over {' or '.join(parts)}{end}"] if parts else []
+
+
+def legend_below(figure: Figure, handles: Sequence[Any], words: Sequence[str], *, columns: int, **style: Any) -> Any:
+    """A legend under the axes with as many columns (at most ``columns``) as fit the figure, which grows by its rows."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    for n in range(min(len(words), columns), 0, -1):
+        legend = figure.legend(handles, words, loc="outside lower center", ncols=n, frameon=False, **style)
+        if n == 1 or legend.get_window_extent(renderer).width <= 0.97 * figure.bbox.width:
+            break
+        legend.remove()
+    rows = -(-len(words) // n)
+    figure.set_figheight(figure.get_figheight() + 0.22 * (rows - 1))
+    return legend
 
 
 def six_panels(points: Mapping[str, Array], labels: Mapping[str, Mapping[str, Array]], names: Sequence[str]) -> Figure:
@@ -142,7 +180,7 @@ def six_panels(points: Mapping[str, Array], labels: Mapping[str, Mapping[str, Ar
                 ax.scatter(*P[m], s=190, color=colour, edgecolors="black", linewidths=1.8, zorder=3)
             ax.set(title=panel, xticks=[], yticks=[])
     handles, words = grid[0, 0].get_legend_handles_labels()
-    legend = figure.legend(handles, words, loc="outside lower center", ncols=min(M, 8), frameon=False, markerscale=2.2)
+    legend = legend_below(figure, handles, words, columns=8, markerscale=2.2)
     for handle in filter(None, legend.legend_handles):
         handle.set_alpha(1)
     return figure

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile
 
 import numpy as np
 
-from zsl.errors import UserError
+from zsl.errors import UserError, reason
 from zsl.records import RESULTS
+from zsl.report.compare import lacking
 from zsl.report.figures import six_panels
 from zsl.report.run import POINTS
 
@@ -39,9 +41,18 @@ def panel(folder: Path, *, seed: int = 0, max_images: int = 1500) -> tuple[Figur
     from zsl.inference import spread
     from zsl.inference.labels import unit_rows
 
-    with np.load(folder / POINTS) as file:
-        stored = {k: file[k] for k in file.files}
-    record = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+    path = folder / POINTS
+    try:
+        with np.load(path) as file:
+            stored = {k: file[k] for k in file.files}
+        path = folder / RESULTS
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, EOFError, BadZipFile, KeyError) as error:
+        raise UserError(
+            f"{path} cannot be read ({reason(error)}); run it again, or name another run's folder."
+        ) from None
+    if lacks := lacking(record):
+        raise UserError(f"{path} is no complete record (it lacks {lacks}); run it again.")
     if "aaw/Z_hat" not in stored:
         raise UserError(f"{folder / POINTS} has no attribute-aware stage; run with inference=taaw.")
     key, settings = record["key"], record["key"]["inference"]

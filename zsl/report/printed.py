@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from zsl.report.cells import Cell, cell, commands, fill, layout, read_yaml, share_splits, shown, summarise
+from zsl.report.cells import (
+    Cell,
+    cell,
+    check_given,
+    commands,
+    key_of,
+    layout,
+    read_yaml,
+    share_splits,
+    shown,
+    summarise,
+)
 from zsl.report.document import Cell as Place
 from zsl.report.document import Table, missing, number, text
+from zsl.report.matching import doubts, fill
 
 # Rows of the paper's tables and the model that runs here; the others' objectives are not published in full.
 METHODS = {
@@ -57,6 +69,8 @@ FOOTNOTES = {
 _MARKS = {"awa1": ["a"], "awa2": ["a"], "cub": ["b"], "sun_707_10": ["c"], "sun_645_72": ["l"]}
 # As published; of ours the last.
 _TRANSDUCTIVE = ("ye_guo_2017_dsrl", "ours_taaw")
+# Of footnotes that say how a row's settings were chosen, where rows differ.
+_RULE_MARKS = "vwxyz"
 _SYNC_ROWS = ("norouzi_2013_conse", "mensink_2014_costa", "lampert_2014_dap", "changpinyo_2016_sync")
 
 
@@ -71,6 +85,7 @@ def cells(name: str, extra: Sequence[str] = ()) -> list[Cell]:
                 one = cell(name, row["data"], feature or "", chosen, extra)
                 one.group = row.get("paper", "")
                 out.append(one)
+        check_given(out, extra)
         return out
     paper = read_yaml("paper.yaml")[name]
     for column in node["columns"]:
@@ -81,6 +96,7 @@ def cells(name: str, extra: Sequence[str] = ()) -> list[Cell]:
             # The paper's method gives no grid; the baselines' settings are chosen on validation classes.
             how = ["model=coupled", "inference=taaw", "tune=none"] if model in RULES else [f"model={model}"]
             out.append(cell(name, column["data"], method, [*chosen, *how], extra))
+    check_given(out, extra)
     return out
 
 
@@ -115,9 +131,14 @@ def table0(records: Iterable[Any], extra: Sequence[str] = ()) -> Table:
             out.rows.append(line)
     out.notes = [
         "Mean ± standard deviation over class splits, over dictionary seeds where there is one split. The paper prints "
-        "no deviations. hit@K needs more than K unseen classes. acc_class: mean accuracy of the unseen classes."
+        "no deviations. hit@K needs more than K unseen classes. acc_class: mean accuracy of the unseen classes.",
+        *used_settings(found),
+        *doubts(found),
     ]
     out.commands = commands_of(found)
+    out.n_records = sum(len(one.records) for one in found)
+    # Printed page by page: each K with its three columns.
+    out.together = [range(4, 7), range(7, 10), range(10, 13), range(13, 15)]
     return out
 
 
@@ -126,8 +147,10 @@ def methods(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> Tab
     found = cells(name, extra)
     fill(found, records)
     fill_in = commands_of(found)  # before splits are left out
-    for data in dict.fromkeys(one.data for one in found):
-        share_splits(one for one in found if one.data == data)
+    dropped = [
+        share_splits((c for c in found if c.data == data), called=lambda c: METHODS[c.variant][0])
+        for data in dict.fromkeys(c.data for c in found)
+    ]
     paper, columns = read_yaml("paper.yaml")[name], layout()[name]["columns"]
     feature = columns[0]["feature"]
     title = f"Table {name[-1]}: methods, flat hit@1 per image in percent; paper's columns with {feature}"
@@ -138,11 +161,17 @@ def methods(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> Tab
             head += [f"{titles[column['data']]['title']} paper", "ours", "difference"]
         else:
             head += [titles[column["data"]]["title"]]
-    out = Table(name, title, selection(found), head, footnotes=FOOTNOTES)
+    rules = list(dict.fromkeys(rule for one in found for rule in rules_of(one)))
+    # Where rows differ in how their settings were chosen, each says which way was its own.
+    marks = dict(zip(rules, _RULE_MARKS)) if len(rules) > 1 else {}
+    says = {mark: f"Settings of this row: {rule}." for rule, mark in marks.items()}
+    out = Table(name, title, selection(found), head, footnotes=FOOTNOTES | says)
     for method, (label, model) in METHODS.items():
         if method not in paper:
             continue
-        line = [text(label, *(["k"] if method in _TRANSDUCTIVE else []))]
+        own = [c for c in found if c.variant == _cell_of(method) and model is not None]
+        how = sorted({marks[rule] for c in own for rule in rules_of(c) if rule in marks})
+        line = [text(label, *(["k"] if method in _TRANSDUCTIVE else []), *how)]
         for column in columns:
             mine = [c for c in found if c.data == column["data"] and c.variant == _cell_of(method)]
             stage = f"{model}/" if model in RULES else ""
@@ -156,17 +185,48 @@ def methods(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> Tab
             else:
                 line.append(number(100 * value.mean, 1, 100 * value.std) if value else missing())
         out.rows.append(line)
-    here = [c["data"] for c in columns if "paper" not in c]
+    out.rows.append([text("repetitions of ours"), *_repetitions(found, columns)])
     out.notes = [
         "Paper: as printed, of which the baselines' numbers were copied from other papers. Ours: every method run here "
         "on the same features, splits and metric; mean ± standard deviation over class splits, over seeds where there "
         "is one split; of each column the splits that all its methods have. The columns "
         "without a paper's number are other data: compare within a column only. not run: its objective is not "
         "published in enough detail to implement it under its name.",
-        *(f"{titles[d]['title']}: {' '.join(titles[d]['overrides'][1:])}." for d in here if d != "digits"),
+        *filter(None, dropped),
+        *used_settings(found),
+        *doubts(found),
     ]
     out.commands = fill_in
+    out.n_records = sum(len(one.records) for one in found)
+    starts = [i for i, title in enumerate(head) if i and title not in ("ours", "difference")]
+    out.together = [range(a, b) for a, b in zip(starts, [*starts[1:], len(head)])]
     return out
+
+
+def _repetitions(found: Sequence[Cell], columns: Sequence[Any]) -> list[Place]:
+    """Under each column of ours how many class splits, and dictionary seeds on each, its means are over."""
+    out = []
+    for column in columns:
+        sums = [summarise(c.records, "hit_1") for c in found if c.data == column["data"]]
+        splits, seeds = ([getattr(s, n) for s in sums if s] for n in ("n_splits", "n_seeds"))
+        words = "; ".join(_range(n, what) for n, what in ((splits, "split"), (seeds, "seed")) if n)
+        out += [text(""), text(words), text("")] if "paper" in column else [text(words)]
+    return out
+
+
+def _range(numbers: Sequence[int], what: str) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low} {what}{'s' * (low > 1)}" if low == high else f"{low} to {high} {what}s"
+
+
+def used_settings(found: Iterable[Cell]) -> list[str]:
+    """Of each dataset what its cells were asked to be beyond the dataset itself: the block's words and the user's."""
+    out: dict[str, list[str]] = {}
+    for one in found:
+        words = [o for o in one.shared if key_of(o) != "dataset"]
+        if one.given or any("." in key_of(o) for o in words):
+            out.setdefault(one.title, words)
+    return [f"{title}: {' '.join(words)}." for title, words in out.items() if words]
 
 
 def _cell_of(method: str) -> str:
@@ -220,10 +280,14 @@ def _feature(one: Cell) -> str:
     return names[-1] if names else "pixels"
 
 
+def rules_of(one: Cell) -> list[str]:
+    """How the settings of a cell's runs were chosen."""
+    return list(dict.fromkeys(record["key"]["selection"].removeprefix("none: ") for record in one.records))
+
+
 def selection(found: Iterable[Cell]) -> str:
     """How the settings behind a table were chosen."""
-    rules = list(dict.fromkeys(record["key"]["selection"] for one in found for record in one.records))
-    return "; ".join(rule.removeprefix("none: ") for rule in rules) or "no runs yet"
+    return "; ".join(dict.fromkeys(rule for one in found for rule in rules_of(one))) or "no runs yet"
 
 
 def commands_of(found: Iterable[Cell]) -> list[str]:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zsl.errors import UserError
-from zsl.report.cells import _flat, summarise
+from zsl.report.cells import summarise
 from zsl.report.document import Table, number, text
+from zsl.report.matching import flat
 from zsl.report.paired import difference
 from zsl.report.variants import against
 
@@ -20,7 +21,11 @@ def settings_of(key: Mapping[str, Any]) -> dict[str, Any]:
     out = {"dataset": key["dataset"]["name"], "split": key["split"]["name"], "selection": key["selection"]}
     chosen = (key.get("tune") or {}).get("chosen", {})
     for part in ("model", "inference", "feature"):
-        out |= {k: v for k, v in _flat(part, key[part]).items() if k not in chosen}
+        # A seed that follows the run's is a repetition.
+        out |= {
+            k: v for k, v in flat(part, key[part]).items()
+            if k not in chosen and not (k.endswith(".seed") and v == key["seed"])
+        }  # fmt: skip
     out |= {f"subset.{k}": v for k, v in key["split"].get("subset", {}).items() if k != "seed"}
     shuffled = key["dataset"].get("shuffle_attributes")
     return out if shuffled is None else {**out, "control": "attributes shuffled"}
@@ -34,18 +39,48 @@ def grouped(records: Sequence[Record]) -> dict[str, list[Record]]:
     return out
 
 
+def varying(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys that tell settings apart: those that all have and that vary, and those that vary within one model.
+
+    What differs only because each model has its own settings is left out, and so is a ``_target_`` beside a ``name``
+    that says as much.
+    """
+    keys = list(dict.fromkeys(k for s in all_settings for k in s))
+    by_model: dict[str, list[Mapping[str, Any]]] = {}
+    for s in all_settings:
+        by_model.setdefault(str(s.get("model.name")), []).append(s)
+
+    def varies(key: str, among: Sequence[Mapping[str, Any]]) -> bool:
+        return len({json.dumps(s.get(key), default=str) for s in among}) > 1
+
+    def of_a_model(key: str) -> bool:
+        return key.startswith("model.") and key != "model.name"
+
+    def says_no_more(key: str) -> bool:
+        name = key.removesuffix("_target_") + "name"
+        pairs = {(s.get(name), s.get(key)) for s in all_settings}
+        return key.endswith("._target_") and name in keys and len(pairs) == len({a for a, _ in pairs})
+
+    return [
+        k for k in keys
+        if not says_no_more(k)
+        and ((not of_a_model(k) and varies(k, all_settings) and all(k in s for s in all_settings))
+             or any(varies(k, mine) for mine in by_model.values()))
+    ]  # fmt: skip
+
+
 def names(groups: Mapping[str, Sequence[Record]]) -> dict[str, str]:
     """Each group by what sets it apart from the others."""
     all_settings = {g: json.loads(g) for g in groups}
-    keys = list(dict.fromkeys(k for s in all_settings.values() for k in s))
-    varied = [k for k in keys if len({json.dumps(s.get(k)) for s in all_settings.values()}) > 1]
-    # A model's name says which model; the settings that only it has need not be said.
-    everywhere = [k for k in varied if all(k in s for s in all_settings.values())] or varied
-    return {
-        g: ", ".join(f"{k.removeprefix('model.name')}{'=' if k != 'model.name' else ''}{s.get(k)}" for k in everywhere)
-        or str(s["model.name"])
-        for g, s in all_settings.items()
-    }  # fmt: skip
+    varied = varying(list(all_settings.values()))
+    out = {}
+    for g, s in all_settings.items():
+        same = [other for other in all_settings.values() if other.get("model.name") == s.get("model.name")]
+        # A model's own setting is said of a model of which several settings were run.
+        said = [k for k in varied if not k.startswith("model.") or k == "model.name" or k in varying(same)]
+        words = (f"{k.removeprefix('model.name')}{'=' if k != 'model.name' else ''}{s.get(k)}" for k in said)
+        out[g] = ", ".join(words) or str(s["model.name"])
+    return out
 
 
 def diff(before: Sequence[Record], after: Sequence[Record], metric: str = "acc_class") -> Table:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zsl.report.cells import Cell, absent, blocks, cell, fill, layout, share_splits, summarise, variants
+from zsl.report.cells import Cell, absent, blocks, cell, check_given, layout, share_splits, summarise, variants
 from zsl.report.document import Table, missing, number, text
+from zsl.report.matching import doubts, fill
 from zsl.report.paired import Difference, difference
-from zsl.report.printed import commands_of, selection
+from zsl.report.printed import commands_of, selection, used_settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +28,6 @@ TITLES = {
 def cells(name: str, extra: Sequence[str] = ()) -> list[Cell]:
     """What the experiment consists of, on every block of data."""
     node, out = layout()[name], []
-    extra_settings = [o for o in extra if not o.startswith("data=")]
     for data in blocks(name, extra):
         if name == "ablation":
             base = (str(node["base"]["name"]), tuple(node["base"]["overrides"]))
@@ -35,7 +35,7 @@ def cells(name: str, extra: Sequence[str] = ()) -> list[Cell]:
                 ("", base),
                 *((g["name"], v) for g in node["groups"] for v in variants(g["variants"])),
             ]:
-                out.append(cell(name, data, variant, more, extra_settings, group=group))
+                out.append(cell(name, data, variant, more, extra, group=group))
             continue
         models = variants(node["models"]) if "models" in node else [("coupled", ("model=coupled", "inference=taaw"))]
         for curve in node["curves"]:
@@ -43,7 +43,8 @@ def cells(name: str, extra: Sequence[str] = ()) -> list[Cell]:
             for variant, more in models:
                 for value in values:
                     point = (curve["key"], value)
-                    out.append(cell(name, data, variant, more, extra_settings, point=point, group=curve["name"]))
+                    out.append(cell(name, data, variant, more, extra, point=point, group=curve["name"]))
+    check_given(out, extra)
     return out
 
 
@@ -55,7 +56,7 @@ def ablation(records: Iterable[Any], extra: Sequence[str] = ()) -> list[Table]:
     for data in dict.fromkeys(c.data for c in found):
         mine = [c for c in found if c.data == data]
         fill_in = commands_of(mine)  # before splits are left out
-        share_splits(mine)
+        dropped = share_splits(mine)
         base = mine[0]
         table = Table(
             f"ablation_{data}", f"Ablation on {base.title}: mean per-class accuracy in percent", selection(mine),
@@ -76,7 +77,7 @@ def ablation(records: Iterable[Any], extra: Sequence[str] = ()) -> list[Table]:
             "one split; never over dictionary seeds. p is for one comparison: with many rows some fall below 0.05 by "
             "chance."
         ]
-        _say_absence(table, mine, fill_in)
+        _say_more(table, mine, fill_in, [dropped])
         out.append(table)
     return out
 
@@ -98,8 +99,10 @@ def curves(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> tupl
     for data in dict.fromkeys(c.data for c in found):
         mine = [c for c in found if c.data == data]
         fill_in = commands_of(mine)  # before splits are left out
-        for setting in dict.fromkeys(c.group for c in mine):
+        dropped = [
             share_splits((c for c in mine if c.group == setting), seeds=True)
+            for setting in dict.fromkeys(c.group for c in mine)
+        ]
         lines = _lines(name, mine)
         table = Table(
             f"{name}_{data}", f"{TITLES[name]}, {mine[0].title}: mean per-class accuracy in percent", selection(mine),
@@ -117,7 +120,7 @@ def curves(name: str, records: Iterable[Any], extra: Sequence[str] = ()) -> tupl
             "Mean ± standard deviation over class splits (over seeds where there is one split). The points of a curve "
             "are on the same splits: how they differ is surer than these deviations suggest."
         ]
-        _say_absence(table, mine, fill_in)
+        _say_more(table, mine, fill_in, dropped)
         tables.append(table)
         if any(s for *_, s in lines):
             logarithmic = {c["name"]: c.get("log", False) for c in layout()[name]["curves"]}
@@ -150,7 +153,9 @@ def _chance(mine: Sequence[Cell]) -> float | None:
     return numbers.pop() if len(numbers) == 1 else None
 
 
-def _say_absence(table: Table, mine: Sequence[Cell], fill_in: list[str]) -> None:
-    table.commands = fill_in
+def _say_more(table: Table, mine: Sequence[Cell], fill_in: list[str], dropped: Iterable[str | None]) -> None:
+    """Under a table: what was left out, the settings used, what is missing and how it is filled."""
+    table.commands, table.n_records = fill_in, sum(len(c.records) for c in mine)
+    table.notes += [*filter(None, dropped), *used_settings(mine), *doubts(mine)]
     if table.commands and not any(c.records for c in mine) and (why := absent(mine[0])):
         table.notes.append(why)
