@@ -224,6 +224,11 @@ def result_key(
         "attributes of unseen classes",
         *(["attributes of each training image; class rows are means over images"] if data.Z_images is not None else []),
         *stages[-1].information,
+        *(
+            ["unlabelled test images: the mean spread of their scores, in the calibrated offset"]
+            if _scaled(plain)
+            else []
+        ),
     )
     return {
         "dataset": {
@@ -247,6 +252,10 @@ def result_key(
         "tune": {**plain["tune"], "chosen": selection.settings, "folds": selection.folds} if selection else None,
         "information_used": list(dict.fromkeys(information)),
     }  # fmt: skip
+
+
+def _scaled(plain: Mapping[str, Any]) -> bool:
+    return bool(plain["evaluation"]["generalized"] and plain["evaluation"]["calibrate"])
 
 
 def versions() -> dict[str, str]:

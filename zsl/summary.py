@@ -57,7 +57,10 @@ def generalized_metrics(
         scores = _called(stage.name, everything).scores
         offset = 0.0
         if draws and draws[0].general:
-            offset = float(np.mean([_best_offset(stage.name, draw) for draw in draws]))
+            # In units of the scores' spread, which differs between fits to more and to fewer classes; the median,
+            # because of a few draws one with odd classes would move the mean.
+            relative = [_best_offset(stage.name, draw) for draw in draws]
+            offset = float(np.median(relative)) * spread(scores)
         values = gzsl(scores, y, is_seen, offset) | {"gzsl_ausuc": ausuc(scores, y, is_seen)}
         if draws:
             values["gzsl_offset"] = offset
@@ -67,7 +70,16 @@ def generalized_metrics(
 
 def _best_offset(name: str, draw: Draw) -> float:
     is_seen = np.arange(draw.n_kept + len(draw.classes)) < draw.n_kept
-    return best_offset(_called(name, draw.general).scores, draw.y_general, is_seen)
+    scores = _called(name, draw.general).scores
+    return best_offset(scores, draw.y_general, is_seen) / spread(scores)
+
+
+def spread(scores: Array) -> float:
+    """Mean over images of the standard deviation of their scores (L, C) over classes; 1 where all scores are equal.
+
+    Of what the test images have, the calibrated offset uses this one number, and no label.
+    """
+    return float(np.asarray(scores, dtype=np.float64).std(axis=1).mean()) or 1.0
 
 
 def _called(name: str, stages: list[Stage]) -> Stage:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ import numpy as np
 from zsl.checks import Array
 from zsl.errors import UserError, reason
 from zsl.records import RESULTS, records_of
+from zsl.report.paired import Difference, difference
+from zsl.tuning import SELECTED
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,10 @@ class Row:
     time_fit: float
     time_tune: float
     selection: str
+    at_edge: dict[str, int]
+    """Settings whose chosen value was the first or last tried, on how many splits: a range that may be too narrow"""
+    to_best: Difference | None
+    """Paired difference to the method with the best mean, corrected for overlapping splits; None for itself"""
     information: tuple[str, ...]
     """Beyond images and attributes of seen classes and the attributes of unseen ones"""
 
@@ -129,6 +135,7 @@ def table(records: Sequence[Mapping[str, Any]], metric: str = "acc_class") -> li
         [[runs[s]["metrics"][metric] if s in runs else np.nan for s in splits] for runs in methods.values()]
     )
     ranks = mean_ranks(values)
+    best = list(methods)[int(np.nanmean(values, axis=1).argmax())]
     rows = []
     for (method, runs), line, rank in zip(methods.items(), values, ranks):
         keys = [r["key"] for r in runs.values()]
@@ -140,10 +147,25 @@ def table(records: Sequence[Mapping[str, Any]], metric: str = "acc_class") -> li
                 float(np.mean([r["metrics"]["time_fit_s"] for r in runs.values()])),
                 float(np.mean([r["metrics"].get("time_tune_s") or 0.0 for r in runs.values()])),
                 ", ".join(dict.fromkeys(k["selection"] for k in keys)),
+                edges(runs.values()),
+                None if method == best else difference([*runs.values()], [*methods[best].values()], metric),
                 tuple(dict.fromkeys(i for k in keys for i in k["information_used"][2:])),
             )
         )
     return sorted(rows, key=lambda row: -row.mean)
+
+
+def edges(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Of each tuned number, of how many records the chosen value is the smallest or the largest of three or more."""
+    found: dict[str, int] = {}
+    for record in records:
+        chosen = (record["key"].get("tune") or {}).get("chosen") or {}
+        for key, value in chosen.items():
+            tried = {t["settings"].get(key) for t in record.get("trials", [])}
+            numbers = [v for v in tried if isinstance(v, int | float) and not isinstance(v, bool)]
+            if len(numbers) == len(tried) > 2 and value in (min(numbers), max(numbers)):
+                found[key] = found.get(key, 0) + 1
+    return found
 
 
 def mean_ranks(values: Array) -> Array:
@@ -163,9 +185,10 @@ def show(rows: Sequence[Row], metric: str, heading: str) -> None:
 
     selections = "; ".join(dict.fromkeys(row.selection for row in rows))
     out = Table("method", title=f"{heading}: {metric}; {selections}", title_justify="left")
-    for column in ("mean", "std", "splits", "rank", "fit s", "tune s"):
+    for column in ("mean", "std", "splits", "rank", "to best", "p", "fit s", "tune s"):
         out.add_column(column, justify="right")
     out.add_column("settings")
+    out.add_column("at the edge of its grid")
     out.add_column("uses besides")
     for row in rows:
         out.add_row(
@@ -174,12 +197,21 @@ def show(rows: Sequence[Row], metric: str, heading: str) -> None:
             f"{row.std:.3f}",
             str(int((~np.isnan(row.values)).sum())),
             f"{row.rank:.1f}",
+            f"{row.to_best.mean:+.3f}" if row.to_best else "-",
+            f"{row.to_best.p:.2f}" if row.to_best and row.to_best.p is not None else "-",
             f"{row.time_fit:.2f}",
             f"{row.time_tune:.1f}",
-            row.selection,
+            "tuned" if row.selection == SELECTED else row.selection.removeprefix("none: "),
+            ", ".join(f"{key.removeprefix('model.')} {n}" for key, n in row.at_edge.items()) or "-",
             "; ".join(row.information) or "-",
         )
-    Console(width=None if sys.stdout.isatty() else 150).print(out)
+    console = Console(width=None if sys.stdout.isatty() else 170)
+    console.print(out)
+    console.print(
+        "to best: paired over splits, p with the Nadeau-Bengio correction for their overlap, for one comparison. "
+        "at the edge of its grid: on so many splits the value chosen was the first or last of those tried.",
+        style="dim", highlight=False,
+    )  # fmt: skip
 
 
 def heading(key: Mapping[str, Any]) -> str:
