@@ -125,3 +125,22 @@ def test_eszsl_on_real_images_is_near_the_plain_formula(cifar_awa):
     print(f"\nESZSL {np.mean(ours):.4f}, the formula {np.mean(reference):.4f}")
     assert_allclose(ours, reference, atol=0.002)
     assert np.mean(ours) > 0.4
+
+
+def test_choices_at_the_edge_of_a_grid_are_counted():
+    def record(chosen, tried):
+        return {
+            "key": {"tune": {"chosen": {"model.C": chosen}}},
+            "trials": [{"settings": {"model.C": v}} for v in tried],
+        }
+
+    assert compare.edges([record(1, [1, 2, 3]), record(3, [1, 2, 3]), record(2, [1, 2, 3])]) == {"model.C": 2}
+    # Two values, words and untuned runs have no edges.
+    assert compare.edges([record(1, [1, 2]), record("a", ["a", "b", "c"]), {"key": {"tune": None}}]) == {}
+
+
+def test_methods_are_compared_in_pairs(folder):
+    records = compare.read(folder)
+    rows = compare.table(records)
+    assert rows[0].to_best is None
+    assert_allclose(rows[1].to_best.mean, rows[1].mean - rows[0].mean)

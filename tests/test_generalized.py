@@ -177,3 +177,15 @@ def test_of_equally_good_offsets_the_middle_of_the_widest_interval_is_taken(gap,
     # From 1 to 6 both other images are right; the second is wrong among seen classes, so its gap only divides.
     scores = np.array([[6.0, 0.0, 0.0], [gap, 0.0, 0.0], [1.0, 0.0, 0.0]])
     assert best_offset(scores, np.array([0, 1, 2]), np.array([True, True, False])) == expected
+
+
+def test_the_calibrated_offset_follows_the_scale_of_the_scores():
+    # BiDiLEL's distances shrink with more classes: an offset in their units once let no image be of a seen class.
+    from zsl import compose, run
+    from zsl.summary import spread
+
+    metrics = run(compose(["model=bidilel", "tracking=none", "evaluation={generalized:true,calibrate:true}"])).metrics
+    assert metrics["gzsl_h"] > 0.45  # what it is without an offset
+    scores = np.random.default_rng(0).standard_normal((20, 5))
+    assert_allclose(spread(3 * scores + 7), 3 * spread(scores))
+    assert spread(np.ones((4, 2))) == 1

@@ -152,3 +152,12 @@ def test_a_server_answers(logged):
     finally:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
+
+
+def test_what_is_wrong_with_run_and_target_is_said(tmp_path, capsys):
+    from zsl.predict import main
+
+    assert main(["0123456789abcdef0123456789abcdef", "x.npz"]) == 1
+    assert "RUN is a run's folder, not its id in MLflow" in capsys.readouterr().err
+    assert main(["run", "x.npz", "--to", str(tmp_path / "no" / "x.csv")]) == 1
+    assert f"the folder {tmp_path / 'no'} does not exist" in capsys.readouterr().err

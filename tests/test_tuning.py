@@ -313,3 +313,9 @@ def test_the_run_is_refitted_with_the_choice_and_records_everything(tmp_path):
     assert again.metrics["acc_class"] == result.metrics["acc_class"]
     assert again.key["selection"] == "none: settings as given"
     assert again.trials == []
+
+
+def test_repetitions_are_no_settings():
+    for key in ("seed", "subset.images", "evaluation.n_draws"):
+        with pytest.raises(UserError, match="cannot be tuned"):
+            run(compose(["tune=class_cv", f"tune.grid={{{key}:[1,2]}}", "tracking=none"]))

@@ -12,6 +12,7 @@ import argparse
 import csv
 import json
 import logging
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from typing import Any, NoReturn, TextIO
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import UserError
+from zsl.errors import UserError, writing
 from zsl.pipeline import MODEL, Pipeline
 from zsl.stages import infer
 
@@ -178,16 +179,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         suffix = arguments.to.suffix if arguments.to else (".json" if arguments.json else ".csv")
         if suffix not in {".csv", ".json"}:
             raise UserError(f"--to {arguments.to}: the name must end in .csv or .json.")
+        if arguments.to and not arguments.to.expanduser().parent.is_dir():
+            raise UserError(f"--to {arguments.to}: the folder {arguments.to.parent} does not exist; make it first.")
         run = arguments.run.expanduser()
+        if not run.exists() and re.fullmatch("[0-9a-f]{32}", run.name):
+            raise UserError(
+                f"RUN is a run's folder, not its id in MLflow ({run}); the tag zsl.folder on its page says where it is."
+            )
         pipeline = Pipeline.load(run / MODEL if run.is_dir() else run, allow_targets=arguments.allow)
         added = read_classes(arguments.add.expanduser(), pipeline) if arguments.add else None
         X, rows = read_input(arguments.input.expanduser(), pipeline, settings, arguments.device)
         found = predict(pipeline, X, arguments.classes, added)
         if arguments.to:
-            part = arguments.to.with_name(arguments.to.name + ".part")
-            with part.open("w", encoding="utf-8", newline="") as out:
-                write(found, rows, arguments.top, out, as_json=suffix == ".json")
-            part.replace(arguments.to)
+            target = arguments.to.expanduser()
+            part = target.with_name(target.name + ".part")
+            with writing(target, "choose another --to"):
+                with part.open("w", encoding="utf-8", newline="") as out:
+                    write(found, rows, arguments.top, out, as_json=suffix == ".json")
+                part.replace(target)
         else:
             write(found, rows, arguments.top, sys.stdout, as_json=suffix == ".json")
     except UserError as error:

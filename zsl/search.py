@@ -15,7 +15,7 @@ from zsl.errors import UserError
 
 # What a trial may not change: the classes and images that the folds are made of, and what has no effect on a result.
 _FIXED = ("split", "dataset", "tune", "tracking", "data_dir", "cache_dir", "output_dir", "allow_targets", "threads",
-          "skip_existing", "save_model")  # fmt: skip
+          "skip_existing", "save_model", "save_predictions", "seed", "subset", "evaluation")  # fmt: skip
 _RANGE = {"low", "high", "log", "integer"}
 
 Settings = dict[str, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import tempfile
 import traceback
 from collections.abc import Mapping
@@ -108,13 +109,14 @@ class Session:
             return  # its record is complete; or a mistake that was refused before anything began
         if not self.status:
             try:
-                self._begin(self.folder.name, None)
+                # Nothing is known of it yet but where it is.
+                self._begin(f"{self.folder.parent.name}/{self.folder.name}", None)
             except UserError as problem:  # tracking.on_error=raise; the first exception is the one to be seen
                 log.warning("%s", problem)
         status = records.FAILED if isinstance(error, Exception) else records.KILLED
         # What is known is enough for what the user can put right; anything else needs its traceback.
         known = isinstance(error, UserError) or status == records.KILLED
-        self.status["error"] = str(error) or type(error).__name__
+        self.status["error"] = _why(error)
         self.status["traceback"] = None if known else traceback.format_exc()
         self._end(status)
         if self._tracking["name"] == "none" or self.status["tracking"]["run_id"] is None:
@@ -189,6 +191,16 @@ def close(store: Store, run: str, status: Mapping[str, Any], folder: Path) -> No
     for path in sorted(folder.glob("*.log")) if folder.is_dir() else ():
         store.client.log_artifact(run, str(path))
     store.end(run, status["status"], ended=status.get("ended"))
+
+
+def _why(error: BaseException) -> str:
+    """What a run ended in, for people: an exit status beyond 128 stands for a signal."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    code = error.code if isinstance(error, SystemExit) else None
+    if isinstance(code, int) and code - 128 in set(signal.Signals):
+        return f"stopped by {signal.Signals(code - 128).name}"
+    return str(error) or type(error).__name__
 
 
 def tags(status: Mapping[str, Any], folder: Path) -> dict[str, str]:
