@@ -221,8 +221,9 @@ def run_name(plain: Mapping[str, Any], split: str | None, folder: Path) -> str:
     from zsl.stages import stage_name
 
     model = plain["model"].get("name", plain["model"].get("_target_", "model").rpartition(".")[2])
-    rules = stage_name(plain["inference"]["attributes"], plain["inference"]["labels"])
-    drawn = plain["split"].get("seed")
+    rules = stage_name(plain["inference"]["attributes"], plain["inference"]["labels"]).removeprefix("auto_")
+    # The seed of a split that was drawn; a dataset's own may have replaced it.
+    drawn = plain["split"].get("seed") if split in (None, plain["split"]["name"]) else None
     where = f"{plain['dataset']['name']} {split or plain['split']['name']}{'' if drawn is None else f' {drawn}'}"
     name = f"{model} {rules} {where} seed {plain['seed']}"
     # A sweep's jobs differ by more than a name can hold: their number tells them apart.
