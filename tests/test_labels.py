@@ -68,3 +68,13 @@ def test_rules_are_found_by_name_or_path():
         rule_book.find("labels", "os.system")
     with pytest.raises(UserError, match="cannot be imported"):
         rule_book.find("labels", "zsl.inference.labels.none")
+
+
+def test_distances_far_from_the_origin_are_those_near_it():
+    # In single precision 73 % of the labels changed at an offset of 1e4, where exact distances change none.
+    rng = np.random.default_rng(0)
+    Z_hat, Z = rng.standard_normal((200, 20)).astype(np.float32), rng.standard_normal((5, 20)).astype(np.float32)
+    far_hat, far = Z_hat + np.float32(1e4), Z + np.float32(1e4)
+    exact = ((far_hat[:, None].astype(float) - far[None].astype(float)) ** 2).sum(axis=2)
+    assert (nearest(far_hat, far).argmax(axis=1) == exact.argmin(axis=1)).all()
+    assert nearest(far_hat, far).dtype == np.float32

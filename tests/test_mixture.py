@@ -112,3 +112,35 @@ def test_inverted_softmax_is_a_distribution_over_images():
 def test_standard_scores():
     S = standard_scores(np.array([[1.0, 2.0, 3.0], [5.0, 5.0, 5.0]]))
     np.testing.assert_allclose(S, [[-np.sqrt(1.5), 0, np.sqrt(1.5)], [0, 0, 0]])
+
+
+def test_spread_features_of_one_image_keeps_to_the_anchors():
+    from zsl.inference import spread_features
+    from zsl.inference.seen import Seen
+
+    rng = np.random.default_rng(0)
+    seen = Seen(np.eye(4), rng.standard_normal((3, 4)), rng.standard_normal((3, 2)), 5.0)
+    anchors = np.array([[0.1, 0.7, 0.2]])
+    x = rng.standard_normal((1, 4))
+    assert spread_features(anchors, x, seen).argmax(axis=1) == [1]
+    assert (spread_features(np.repeat(anchors, 30, axis=0), np.repeat(x, 30, axis=0), seen).argmax(axis=1) == 1).all()
+
+
+def test_nonsense_is_refused_in_python_too():
+    from zsl.errors import UserError
+    from zsl.inference import csls, inverted_softmax, mixture, soft_assignment
+    from zsl.inference.seen import Seen
+
+    S, X = np.ones((5, 3)), np.ones((5, 4))
+    seen = Seen(np.eye(4), np.ones((3, 4)), np.ones((3, 2)), 5.0)
+    for call in (
+        lambda: mixture(S, X, seen, evidence=-1),
+        lambda: mixture(S, X, seen, confident=2),
+        lambda: mixture(np.where(np.eye(5, 3) > 0, np.nan, S), X, seen),
+        lambda: csls(S, hub_neighbors=0),
+        lambda: inverted_softmax(S, hub_temperature=0),
+        lambda: soft_assignment(S, S, 1.0, "cauchy"),
+        lambda: soft_assignment(S, S, -1.0),
+    ):
+        with pytest.raises(UserError):
+            call()

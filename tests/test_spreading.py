@@ -307,3 +307,28 @@ def test_orders_and_rotations_do_not_matter(rng):
 def test_scale_of_the_predictions_does_not_matter_with_unit(rng):
     Z_hat, Z = rng.standard_normal((25, 4)), rng.standard_normal((3, 4))
     assert_allclose(spread(0.1 * Z_hat, Z), spread(Z_hat, Z), atol=1e-8)
+
+
+def test_tied_distances_leave_nothing_to_the_order_of_rows(rng):
+    # Binary attributes: distances are whole numbers, and which of the tied were neighbours once hung on their place.
+    Z = rng.permutation(np.array([[i >> k & 1 for k in range(5)] for i in range(32)], dtype=float))[:4]
+    Z_hat = rng.integers(0, 2, (200, 5)).astype(float)
+    scores = spread(Z_hat, Z)
+    images, classes = rng.permutation(200), rng.permutation(4)
+    assert_allclose(spread(Z_hat[images], Z), scores[images], atol=1e-12)
+    assert_allclose(spread(Z_hat, Z[classes]), scores[:, classes], atol=1e-12)
+
+
+def test_copies_of_an_image_change_nothing(rng):
+    # More copies than neighbours once knew nobody but each other: 920 of 1000 images were stranded.
+    Z, Z_hat = rng.standard_normal((4, 6)), rng.standard_normal((50, 6))
+    scores = spread(Z_hat, Z)
+    report = spread_report(np.repeat(Z_hat, 20, axis=0), Z)
+    assert_allclose(report.scores, np.repeat(scores, 20, axis=0), atol=1e-12)
+    assert report.scores.shape == (1000, 4)
+
+
+def test_classes_at_one_point_have_one_score(rng):
+    Z = rng.standard_normal((3, 6))
+    scores = spread(rng.standard_normal((40, 6)), Z[[0, 1, 1, 2]])
+    assert_allclose(scores[:, 1], scores[:, 2])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zsl.checks import Array, Count, Positive
+from zsl.checks import Array, Count, Positive, as_matrix, check_arguments
 from zsl.errors import UserError
 from zsl.inference.attributes import Attributes
 from zsl.inference.labels import confident_images, standard_scores, unit_rows
@@ -53,7 +53,8 @@ def csls(anchors: Array, *, hub_neighbors: Count = 10) -> Array:
     image. (``r_i`` is the same for all classes of an image and left out.) Scores should be similarities on one scale
     over images; those of ``inference.anchors`` are brought to standard scores per image first.
     """
-    S = standard_scores(anchors)
+    check_arguments(csls, locals())
+    S = standard_scores(as_matrix(anchors, "anchors"))
     k = min(hub_neighbors, len(S))
     best = np.partition(S, len(S) - k, axis=0)[len(S) - k :]
     return 2 * S - best.mean(axis=0)
@@ -65,7 +66,8 @@ def inverted_softmax(anchors: Array, *, hub_temperature: Positive = 1.0) -> Arra
 
     The logarithm of ``exp(s_im / T) / sum_j exp(s_jm / T)`` for standard scores s of ``inference.anchors``.
     """
-    S = standard_scores(anchors) / hub_temperature
+    check_arguments(inverted_softmax, locals())
+    S = standard_scores(as_matrix(anchors, "anchors")) / hub_temperature
     top = S.max(axis=0)
     return S - top - np.log(np.exp(S - top).sum(axis=0))
 

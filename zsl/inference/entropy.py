@@ -10,11 +10,11 @@ Everything goes through logarithms, so neither far classes nor one-sided assignm
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from zsl.checks import Array
+from zsl.checks import Array, Positive, check_value
 from zsl.inference.labels import squared_distances
 
 Kernel = Literal["student", "gaussian"]
@@ -25,13 +25,20 @@ def log_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "
     return _log_softmax(_logits(squared_distances(Z_hat, Z_unseen), rho, kernel))
 
 
+def _check(rho: Any, kernel: Any) -> None:
+    check_value(Positive, rho, "rho")
+    check_value(Kernel, kernel, "kernel")
+
+
 def soft_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
-    """(L, M) Eq. (6): probabilities, rows sum to 1."""
+    """(L, M) Eq. (6): probabilities, rows sum to 1; ``rho > 0``."""
+    _check(rho, kernel)
     return np.exp(log_assignment(Z_hat, Z_unseen, rho, kernel))
 
 
 def entropy(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
-    """(L,) entropy of the soft assignment, 0..log M."""
+    """(L,) entropy of the soft assignment, 0..log M; ``rho > 0``."""
+    _check(rho, kernel)
     return _entropy(log_assignment(Z_hat, Z_unseen, rho, kernel))
 
 

@@ -9,8 +9,12 @@ from zsl.checks import Array, as_matrix
 
 def squared_distances(Z_hat: Array, Z: Array) -> Array:
     """(L, M) squared Euclidean distances between the rows of Z_hat (L, q) and of Z (M, q), at least 0."""
-    D = np.einsum("ij,ij->i", Z_hat, Z_hat)[:, None] - 2 * Z_hat @ Z.T + np.einsum("ij,ij->i", Z, Z)
-    return np.maximum(D, 0, out=D)
+    kind = np.result_type(Z_hat, Z)
+    # About the mean of Z: far from the origin the squares would swallow their difference, in single precision soonest.
+    origin = Z.mean(axis=0, dtype=np.float64)
+    A, B = Z_hat - origin, Z - origin
+    D = np.einsum("ij,ij->i", A, A)[:, None] - 2 * A @ B.T + np.einsum("ij,ij->i", B, B)
+    return np.maximum(D, 0, out=D).astype(kind, copy=False)
 
 
 def nearest(Z_hat: Array, Z_unseen: Array) -> Array:

@@ -18,19 +18,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from zsl.checks import Array, Count, NonNegative, Positive, Share
+from zsl.checks import Array, Count, NonNegative, Positive, Share, as_matrix, check_arguments
 from zsl.inference.combined import confident_means
-from zsl.inference.graph import gaussian_graph, normalised
 from zsl.inference.labels import standard_scores, unit_rows
 from zsl.inference.rules import uses
 from zsl.inference.seen import Seen
-from zsl.inference.spreading import spread_labels
+from zsl.inference.spreading import spread_from
 
 log = logging.getLogger(__name__)
 
 # Below this a class without images would have the logarithm of zero.
 _LEAST = 1e-12
 _MAX_SINKHORN = 1000
+# Weight of the anchors where spread features do not tell classes apart; far below any difference that they make.
+_TIE = 1e-9
 
 
 @dataclass
@@ -81,6 +82,8 @@ def mixture(
     concentration : float > 0, optional
         kappa; ``None``: the value that explains the labels of seen images best.
     """
+    check_arguments(mixture, locals())
+    anchors = as_matrix(anchors, "anchors", n_rows=len(X)).astype(np.float64, copy=False)
     U = seen.directions(X)
     kappa = seen.concentration if concentration is None else concentration
     found = expectation_maximisation(
@@ -167,13 +170,15 @@ def spread_features(
     The labelled nodes are the means of each class's confident images, not the classes' attributes: neighbours in
     feature space share their class far more often than neighbours among predicted attributes.
     """
+    check_arguments(spread_features, locals())
+    anchors = as_matrix(anchors, "anchors", n_rows=len(X)).astype(np.float64, copy=False)
     U = seen.directions(X)
     means = confident_means(U, anchors, confident)
-    W = gaussian_graph(np.vstack([means, U]), n_neighbors, sigma)
-    F = spread_labels(normalised(W), np.eye(len(U) + len(means), len(means)), mu)[len(means) :]
-    lost = ~(F > 0).any(axis=1)
+    found = spread_from(means, U, mu=mu, sigma=sigma, n_neighbors=n_neighbors)
+    F, lost = found.scores, found.stranded
     if lost.any():
         log.info("%d of %d test images are connected to no class and take the nearest one", lost.sum(), len(U))
         # Below every score that spreading gives, so that such images do not outweigh others.
         F[lost] = unit_rows(U[lost]) @ means.T - 2
-    return F
+    # Classes that start at one point, as with a single image, are told apart by nothing but the anchors.
+    return F + _TIE * standard_scores(anchors)

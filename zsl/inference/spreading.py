@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ class SpreadReport:
     stranded: Array
     """(L,) images that no label reaches: they have the scores of the nearest class."""
     n_components: int
-    """Parts of the graph of classes and images that no edge joins."""
+    """Parts of the graph of classes and images, equal ones taken together, that no edge joins."""
     recall: float
     """Share of true neighbours among those used, on a sample of nodes; 1 where the search was exact."""
     exact: bool
@@ -78,7 +78,8 @@ def spread(
         each image; left so, the prototypes are far from every image, and neighbours of each other.
     class_mass : "uniform", list of M shares, or None
         Class-mass normalisation (Zhu, Ghahramani & Lafferty 2003): columns are scaled so that the images' labels,
-        each image counting once, add up to these shares of the classes. A class prior: it is declared in the record.
+        each image counting once, add up to these shares of the classes (rows are not made to sum to one again
+        afterwards). A class prior: it is declared in the record.
     exact_neighbors_up_to : int
         Nodes up to which neighbours are exact; above, they are approximate, with a measured recall
         (:func:`zsl.inference.graph.neighbours`).
@@ -116,21 +117,48 @@ def spread_report(
         Z_hat, Z_unseen = unit_rows(Z_hat), unit_rows(Z_unseen)
     L, M = len(Z_hat), len(Z_unseen)
     prior = None if class_mass is None else class_shares(class_mass, M)
-    found = neighbours(np.vstack([Z_unseen, Z_hat]), n_neighbors, exact_up_to=exact_neighbors_up_to)
-    W = gaussian_weights(found, sigma)
-    solution = solve_spreading(normalised(W), np.eye(L + M, M), mu)
-    F = solution.F[M:]
-    n_components, component = connected_components(W, directed=False)
-    # Also too far: no score exceeds the error that the residual leaves possible.
-    possible = float((solution.residual * mu / (1 + mu)).max()) * (1 + mu) / mu
-    stranded = ~np.isin(component[M:], component[:M]) | (F.max(axis=1) <= possible)
+    found = spread_from(Z_unseen, Z_hat, mu=mu, sigma=sigma, n_neighbors=n_neighbors, exact_up_to=exact_neighbors_up_to)
+    F, stranded = found.scores, found.stranded
     if prior is not None:
         F = with_class_mass(F, prior, ~stranded)
     if stranded.any():
         log.info("%d of %d test images are connected to no class and take the nearest one", stranded.sum(), L)
         F[stranded] = nearest(Z_hat[stranded], Z_unseen)
-    log.info("labels spread in %d iterations, residual at most %.1e", solution.n_iter, solution.residual.max(initial=0))
-    return SpreadReport(F, solution.residual, solution.n_iter, stranded, int(n_components), found.recall, found.exact)
+    log.info("labels spread in %d iterations, residual at most %.1e", found.n_iter, found.residual.max(initial=0))
+    return replace(found, scores=F)
+
+
+def spread_from(
+    P: Array,
+    V: Array,
+    *,
+    mu: float,
+    sigma: float | Literal["self_tuning"] | None,
+    n_neighbors: int,
+    exact_up_to: int = EXACT_UP_TO,
+) -> SpreadReport:
+    """Spread labels from the points P (M, d), one of each class, to the points V (L, d).
+
+    Equal points are one node, and nodes are in the order of their coordinates: copies of an image have the same scores
+    however many there are (as nodes of their own they would be each other's neighbours and nobody else's), so have
+    classes at one point, and where distances are tied the order of the rows decides nothing.
+    """
+    points, of_class = np.unique(P, axis=0, return_inverse=True)
+    nodes, of_image = np.unique(V, axis=0, return_inverse=True)
+    m = len(points)
+    found = neighbours(np.vstack([points, nodes]), n_neighbors, exact_up_to=exact_up_to)
+    W = gaussian_weights(found, sigma)
+    solution = solve_spreading(normalised(W), np.eye(m + len(nodes), m), mu)
+    n_components, component = connected_components(W, directed=False)
+    F = solution.F[m:]
+    # Also too far: no score exceeds the error that the residual leaves possible.
+    possible = float((solution.residual * mu / (1 + mu)).max()) * (1 + mu) / mu
+    stranded = ~np.isin(component[m:], component[:m]) | (F.max(axis=1) <= possible)
+    of_class, of_image = of_class.ravel(), of_image.ravel()
+    return SpreadReport(
+        F[of_image][:, of_class], solution.residual[of_class], solution.n_iter, stranded[of_image], int(n_components),
+        found.recall, found.exact,
+    )  # fmt: skip
 
 
 def class_shares(class_mass: str | list[float], M: int) -> Array:
