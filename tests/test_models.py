@@ -270,6 +270,12 @@ def test_its_grid_is_made_of_its_settings_and_every_value_is_accepted(name):
             build({**node, key: value}, "model")
 
 
+def test_the_grid_of_sae_holds_what_was_published():
+    # The ends of what reproductions tried (AWA1, AWA2, CUB, SUN, aPY, either direction), and the authors' own.
+    published = {2, 8, 0.4, 1.6, 0.1, 50, 5000, 0.05, 5, 0.005, 5e5, 0.2}
+    assert published <= set(configuration("model=sae", "dataset=synthetic")["model"]["grid"]["lam"])
+
+
 @pytest.mark.parametrize("name", [m for m in MODELS if m != "coupled"])
 def test_a_baseline_chooses_its_own_scores_and_the_user_may_choose_otherwise(name):
     assert configuration(f"model={name}")["inference"]["labels"] == "own"

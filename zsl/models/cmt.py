@@ -31,8 +31,8 @@ class CMT(AttributePredictor):
     max_iter, tol
         L-BFGS ends at a gradient of ``tol`` times the one at the start or after ``max_iter`` iterations, whichever is
         first: on data of some thousand images the default limit is, and ends above ``tol`` (1e-3 to 1e-2); the log
-        says so. ``max_iter`` is thus a setting of the method, as early stopping is; and as the problem is not convex, features
-        rounded to single precision end at scores that differ by up to a tenth.
+        says so. ``max_iter`` is thus a setting of the method, as early stopping is; and as the problem is not convex,
+        features rounded to single precision end at scores that differ by up to a tenth.
     seed : int
 
     Attributes

@@ -60,9 +60,10 @@ class DAP(AttributePredictor):
 
     with one logistic regression per binary attribute,
     ``min 1/2 |w_m|^2 + C sum_i log(1 + exp(-t_im (x_i w_m + b_m)))``, t_im = 1
-    where image i's attributes (Z, (n, q)) exceed the mean of the seen classes (by more than rounding), else -1. The references train kernel
-    SVMs with Platt scaling; linear logistic regression is an interpretation. Attributes that all seen classes share,
-    or that none has, are left out.
+    where image i's attributes (Z, (n, q)) exceed the mean of the seen classes (by more than rounding), else -1.
+    The references train kernel SVMs with Platt scaling; linear logistic regression is an interpretation. Attributes
+    that all seen classes share, or that none has, are left out. Both probabilities are clipped to [0.001, 0.999] in
+    the scores, so that no attribute decides alone (not in the references).
 
     Parameters
     ----------

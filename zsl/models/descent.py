@@ -31,8 +31,8 @@ def descend(
 ) -> Descent:
     """L-BFGS from ``start`` (m,) until the residual is at most ``tol``; what rounding stops goes on by gradients alone.
 
-    It ends above ``tol`` after ``max_iter`` iterations, or where rounding allows no further step; if there is a ``who``,
-    one line of the log says so.
+    It ends above ``tol`` after ``max_iter`` iterations, or where rounding allows no further step; if there is a
+    ``who``, one line of the log says so.
 
     Raises
     ------
