@@ -154,7 +154,7 @@ class Rows:
         return X
 
 
-def need_squares(X: Array, name: str, dtype: DTypeLike = None) -> None:
+def need_squares(X: Array, name: str, dtype: DTypeLike | None = None) -> None:
     """Refuse X (n, p) whose squares ``dtype`` (its own) cannot hold; zeros are fine. :class:`Rows` look when read.
 
     Every model forms sums of squares. Overflow would make all scores infinite or equal, and underflow all distances
