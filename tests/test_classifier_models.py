@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from conftest import central_differences
-from zsl.models import COSTA, DAP, IAP, ConSE, SynC
+from zsl.models import CMT, COSTA, DAP, IAP, BucherMetric, ConSE, SynC
 from zsl.models.classifiers import Linear, fit_linear, logistic, multiclass_hinge, multinomial, squared_hinge
 from zsl.models.dap import binary, log_posterior
-from zsl.models.descent import descend
+from zsl.models.descent import _polish, descend
 from zsl.models.spectral import spectrum
 
 
@@ -109,6 +109,24 @@ def test_binary_attributes_are_above_the_mean_and_constant_ones_unused():
     assert b(np.array([[3.0, 2.0, 5.0]])).tolist() == [[True, False, True]]
 
 
+@pytest.mark.parametrize("rounding", [0.0, 1e-16, -1e-16])
+def test_an_attribute_equal_to_the_mean_is_absent_wherever_it_is_asked_for(rounding, rng):
+    S = np.array([[0, 0, 1], [1, 0.5, 0], [0.5, 1, 0], [0.5, 0.5, 1]])
+    has = np.array([[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    b = binary(S)
+    assert_array_equal(b(S + rounding), has)
+    for scale in (0.1, 0.3, 0.7):
+        in_single = (scale * S).astype(np.float32)
+        assert_array_equal(binary(in_single.astype(np.float64))(in_single), has)
+    y = np.repeat(np.arange(4), 5)
+    X = rng.standard_normal((20, 6))
+    dap, iap = (kind().fit(X, y, S[y], S[:2]) for kind in (DAP, IAP))
+    assert_allclose(dap.binary_.prior, dap.binary_(S[y]).mean(axis=0))
+    assert_allclose(dap.binary_.prior, [0.25, 0.25, 0.5])
+    assert_allclose(iap.binary_.prior, iap.has_.mean(axis=0))
+    assert_allclose([b.low, b.high], [[1 / 3, 1 / 3, 0], [1, 1, 1]])
+
+
 def test_dap_survives_an_attribute_that_all_seen_classes_share(problem):
     X, y, Z, Z_unseen = problem
     Z = np.column_stack([Z, np.ones(len(Z))])
@@ -187,6 +205,30 @@ def test_descent_reaches_a_gradient_that_values_cannot_tell():
     found = descend(valley, np.array([-1.2, 1.0]), tol=1e-12, max_iter=1000)
     assert found.residual <= 1e-12
     assert_allclose(found.x, 1, atol=1e-9)
+
+
+def test_steps_by_gradients_alone_stay_near_where_they_start():
+    # A slope that is almost level: the quotient of differences promises a step of 4e8, where exp is infinite.
+    def slope(x):
+        return 1 - 1e-9 * np.exp(-x)
+
+    with np.errstate(all="raise"):
+        x, g = _polish(slope, np.ones(1), slope(np.ones(1)), 1e-9)
+    assert_allclose(x, -9 * np.log(10))
+    assert np.abs(g) <= 1e-9
+
+
+@pytest.mark.parametrize("kind", [CMT, BucherMetric])
+def test_a_fit_that_the_limit_of_iterations_ends_says_so_in_one_line(kind, problem, caplog):
+    caplog.set_level("INFO")
+    model = kind(max_iter=2).fit(*problem)
+    assert model.residual_ > model.tol
+    (line,) = [r.getMessage() for r in caplog.records if "residual" in r.getMessage()]
+    assert f"max_iter=2 with a residual of {model.residual_:.1e}, above tol=0.0001" in line
+    caplog.clear()
+    model = kind(max_iter=20_000, tol=1e-3).fit(*problem)
+    assert model.residual_ <= model.tol
+    assert not caplog.records
 
 
 def test_descent_from_nothing_from_the_minimum_and_from_outside_the_numbers():

@@ -259,6 +259,73 @@ def test_odd_data_end_in_finite_scores_or_a_sentence(name, easy, dtype):
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("dtype", "factor", "words"),
+    [
+        (np.float64, 1e300, "large .* overflow in float64"),
+        (np.float64, 1e-200, "small .* underflow in float64"),
+        (np.float32, 1e30, "large .* overflow in float32"),
+        (np.float32, 1e-20, "small .* underflow in float32"),
+    ],
+)
+def test_numbers_whose_squares_do_not_exist_are_refused_in_a_sentence(name, dtype, factor, words, easy):
+    given = {"X": easy.X[::3], "Z": easy.Z[::3], "Z_unseen": easy.Z_unseen}
+    for key in given:
+        X, Z, U = ((a * (factor if k == key else 1)).astype(dtype) for k, a in given.items())
+        with pytest.raises(UserError, match=rf"^{key} is as {words}; scale"):
+            new(name, quick=True).fit(X, easy.y[::3], Z, U)
+    # Attributes in double precision with features in single: looked at before they are converted.
+    X, Z, U = easy.X[::3].astype(dtype), factor * easy.Z[::3].astype(np.float64), easy.Z_unseen.astype(np.float64)
+    with pytest.raises(UserError, match=rf"^Z is as {words}; scale"):
+        new(name, quick=True).fit(X, easy.y[::3], Z, U)
+
+
+@pytest.mark.parametrize("name", ["eszsl", "sse", "coupled"])
+def test_scores_refuse_such_numbers_too(name, easy):
+    model = fitted(name, easy, quick=True)
+    with pytest.raises(UserError, match=r"^X is as large as"):
+        model.scores(1e300 * easy.X_unseen)
+    with pytest.raises(UserError, match=r"^class_attributes is as large as"):
+        model.scores(easy.X_unseen, 1e300 * easy.Z_unseen)
+
+
+def test_a_memory_map_of_numbers_too_large_is_refused_where_it_is_read(easy, tmp_path):
+    np.save(tmp_path / "X.npy", 1e300 * easy.X)
+    model = type(new("coupled"))(n_atoms=20, n_iter=1, batch_size=50)
+    with pytest.raises(UserError, match=r"^X is as large as"):
+        model.fit(np.load(tmp_path / "X.npy", mmap_mode="r"), easy.y, easy.Z, easy.Z_unseen)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_input_that_is_no_matrix_or_no_labels_is_refused_in_a_sentence(name, easy):
+    X, y, Z, U = easy.X[::3], easy.y[::3], easy.Z[::3], easy.Z_unseen
+    ragged = [list(row) for row in X]
+    ragged[1].pop()
+    far, below = y.copy(), y.copy()
+    far[0], below[0] = 10**12, -1
+    for given, words in [
+        ((ragged, y, Z, U), "^X has rows of different lengths; "),
+        ((X, y, [list(row)[: 1 + i % 2] for i, row in enumerate(Z)], U), "^Z has rows of different lengths; "),
+        ((X + 0j, y, Z, U), "^X holds complex values; "),
+        ((X, y, Z, U + 0j), "^Z_unseen holds complex values; "),
+        ((X, far, Z, U), r"^y holds 0 to 1000000000000; it must number the seen classes 0\.\.C-1 without gaps"),
+        ((X, below, Z, U), "^y holds -1 to "),
+        ((X, y * 2, Z, U), "without gaps"),
+        ((X, [[0], [0, 1]], Z, U), "^y has rows of different lengths; "),
+    ]:
+        with pytest.raises(UserError, match=words):
+            new(name, quick=True).fit(*given)
+
+
+@pytest.mark.parametrize(("name", "setting"), NUMBERS)
+def test_a_setting_changed_after_construction_is_checked_by_fit(name, setting, easy):
+    model = new(name, quick=True)
+    setattr(model, setting, -5)
+    with pytest.raises(UserError, match=rf"{setting}=-5 is not accepted: it should be "):
+        model.fit(easy.X, easy.y, easy.Z, easy.Z_unseen)
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_its_grid_is_made_of_its_settings_and_every_value_is_accepted(name):
     node = configuration(f"model={name}", "dataset=synthetic")["model"]
     grid = node.get("grid", {})
@@ -268,6 +335,12 @@ def test_its_grid_is_made_of_its_settings_and_every_value_is_accepted(name):
         assert key in node
         for value in values:
             build({**node, key: value}, "model")
+
+
+def test_the_grid_of_sae_holds_what_was_published():
+    # The ends of what reproductions tried (AWA1, AWA2, CUB, SUN, aPY, either direction), and the authors' own.
+    published = {2, 8, 0.4, 1.6, 0.1, 50, 5000, 0.05, 5, 0.005, 5e5, 0.2}
+    assert published <= set(configuration("model=sae", "dataset=synthetic")["model"]["grid"]["lam"])
 
 
 @pytest.mark.parametrize("name", [m for m in MODELS if m != "coupled"])

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import annotated_types as at
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from zsl.errors import UserError
 
@@ -103,7 +103,12 @@ def as_matrix(
     UserError
         If it is not two-dimensional, has other than the expected rows or columns, is empty, or holds NaN or inf.
     """
-    X = np.asarray(X)
+    try:
+        X = np.asarray(X)
+    except ValueError:
+        raise UserError(f"{name} has rows of different lengths; a matrix with one sample per row is needed.") from None
+    if np.iscomplexobj(X):
+        raise UserError(f"{name} holds complex values; real numbers are needed.")
     if X.dtype != np.float32:
         try:
             X = X.astype(np.float64, copy=False)
@@ -133,6 +138,8 @@ class Rows:
         shape = tuple(getattr(source, "shape", ()))
         if len(shape) != 2 or 0 in shape:
             raise UserError(f"{name} has shape {shape}; a matrix with one sample per row is needed.")
+        if np.issubdtype(source.dtype, np.complexfloating):
+            raise UserError(f"{name} holds complex values; real numbers are needed.")
         self.source, self.name, self.shape = source, name, shape
         self.dtype = np.dtype(np.float32 if source.dtype == np.float32 else np.float64)
 
@@ -142,7 +149,39 @@ class Rows:
     def __getitem__(self, which: Any) -> Array:
         X = np.ascontiguousarray(self.source[which], dtype=self.dtype)
         _need_finite(X, self.name, which.start or 0 if isinstance(which, slice) else 0)
+        if X.size:
+            _need_squares(self.name, X.dtype, 0.0, float(np.abs(X).max()), int(np.prod(self.shape)))
         return X
+
+
+def need_squares(X: Array, name: str, dtype: DTypeLike | None = None) -> None:
+    """Refuse X (n, p) whose squares ``dtype`` (its own) cannot hold; zeros are fine. :class:`Rows` look when read.
+
+    Every model forms sums of squares. Overflow would make all scores infinite or equal, and underflow all distances
+    zero, without a word.
+
+    Raises
+    ------
+    UserError
+        If the square of the largest entry, times their number, exceeds the largest number of the type, or if that
+        square is below its smallest normal one.
+    """
+    if isinstance(X, Rows):
+        return
+    blocks = (X[i : i + _BLOCK] for i in range(0, len(X), _BLOCK))
+    largest = max(max(float(B.max()), -float(B.min())) for B in blocks)
+    dtype = np.dtype(dtype or X.dtype)
+    _need_squares(name, dtype, float(np.sqrt(float(np.finfo(dtype).tiny))), largest, X.size)
+
+
+def _need_squares(name: str, dtype: np.dtype[Any], low: float, largest: float, n: int) -> None:
+    high = float(np.sqrt(float(np.finfo(dtype).max) / n))
+    if largest > high or 0 < largest < low:
+        size, how = ("large", "overflow") if largest > high else ("small", "underflow")
+        raise UserError(
+            f"{name} is as {size} as {largest:.0e}, whose squares {how} in {dtype}; "
+            "scale it to length 1 (feature.l2=true, semantics.l2=true)."
+        )
 
 
 def _need_finite(X: Array, name: str, first: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
-from zsl.checks import Array, Rows, as_matrix, check_fields
+from zsl.checks import Array, Rows, as_matrix, check_fields, need_squares
 from zsl.errors import UserError
 from zsl.inference.labels import cosine, nearest
 from zsl.inference.seen import class_sums as class_sums
@@ -39,18 +39,29 @@ def check_training(
     Raises
     ------
     UserError
-        On NaN, shapes that disagree, labels that are not 0..C_seen-1 or classes without images.
+        On NaN, shapes that disagree, numbers whose squares overflow or underflow, labels that are not 0..C_seen-1
+        or classes without images.
     """
     X = cast(Array, Rows(X, "X")) if in_pieces and hasattr(X, "shape") else as_matrix(X, "X")
-    Z = as_matrix(Z, "Z", n_rows=len(X)).astype(X.dtype, copy=False)
-    Z_unseen = as_matrix(Z_unseen, "Z_unseen", n_columns=Z.shape[1]).astype(X.dtype, copy=False)
-    y = np.asarray(y)
+    Z = as_matrix(Z, "Z", n_rows=len(X))
+    Z_unseen = as_matrix(Z_unseen, "Z_unseen", n_columns=Z.shape[1])
+    for what, name in ((X, "X"), (Z, "Z"), (Z_unseen, "Z_unseen")):
+        need_squares(what, name, X.dtype)
+    Z, Z_unseen = Z.astype(X.dtype, copy=False), Z_unseen.astype(X.dtype, copy=False)
+    try:
+        y = np.asarray(y)
+    except ValueError:
+        raise UserError("y has rows of different lengths; one integer for each row of X is needed.") from None
     if y.shape != (len(X),) or not np.issubdtype(y.dtype, np.integer):
         raise UserError(
             f"y has shape {y.shape} and type {y.dtype}; one integer for each of the {len(X)} rows of X is needed."
         )
-    if y.min() != 0 or not np.bincount(y).all():
-        raise UserError("y must number the seen classes 0..C-1, each with at least one image.")
+    # As many classes as images at most: a stray label must not make a count of its size.
+    if y.min() != 0 or y.max() >= len(y) or not np.bincount(y).all():
+        raise UserError(
+            f"y holds {y.min()} to {y.max()}; it must number the seen classes 0..C-1 without gaps, "
+            "each with at least one image."
+        )
     return X, y, Z, Z_unseen
 
 
@@ -123,6 +134,8 @@ class Inductive:
         X, y, Z, Z_unseen = check_training(X, y, Z, Z_unseen)
         shared = Shared()
         for model in models:
+            # A field may have been set since the constructor looked.
+            check_fields(model)
             with _in_range(model):
                 model._fit(X, y, Z, shared)
             model.Z_unseen_, model.n_features_ = Z_unseen, X.shape[1]
@@ -133,6 +146,7 @@ class Inductive:
         X = self._images(X)
         Z = self.Z_unseen_ if class_attributes is None else class_attributes
         Z = as_matrix(Z, "class_attributes", n_columns=self.Z_unseen_.shape[1])
+        need_squares(Z, "class_attributes", self.Z_unseen_.dtype)
         with _in_range(self):
             scores = self._scores(X, Z.astype(self.Z_unseen_.dtype, copy=False))
             if not np.isfinite(scores).all():
@@ -141,7 +155,9 @@ class Inductive:
 
     def _images(self, X: Array) -> Array:
         need_fitted(self, "Z_unseen_")
-        return as_matrix(X, "X", n_columns=self.n_features_)
+        X = as_matrix(X, "X", n_columns=self.n_features_)
+        need_squares(X, "X")
+        return X
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
         raise NotImplementedError

@@ -35,12 +35,22 @@ class BucherMetric(AttributePredictor):
         m; at most the rank of the seen classes' attributes is used.
     lam, mu : float >= 0, > 0
     max_iter, tol
-        L-BFGS stops at a gradient of ``tol`` times the one at the start.
+        L-BFGS ends at a gradient of ``tol`` times the one at the start or after ``max_iter`` iterations, whichever is
+        first: mostly the latter, and then far above ``tol`` (up to 0.3); the log says so. ``max_iter`` is thus a
+        setting of the method, as early stopping is.
 
     Attributes
     ----------
     WX_ : (p, q), b_ : (q,), WA_ : (q, m), tau_ : float
     residual_ : float
+        Largest entry of the gradient reached, as a share of the largest at the start, in the scaled directions of the
+        features in which the descent runs. Above ``tol`` where ``max_iter`` or rounding ended the fit.
+
+    Notes
+    -----
+    Sums are in double precision whatever the features are in, but the problem is not convex and the descent rarely
+    runs to its end: features rounded to single precision can end elsewhere, with scores that differ in the second
+    digit.
     """
 
     n_metric: Count = 50
@@ -83,7 +93,6 @@ class BucherMetric(AttributePredictor):
         return float(value), gradient
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
-        # In double precision throughout: the problem is not convex, and rounding would choose the minimum.
         dtype, X, Z = X.dtype, X.astype(np.float64, copy=False), Z.astype(np.float64, copy=False)
         S = shared("S", lambda: class_means(Z, y))
         # Directions in which seen classes do not differ are zero at the minimum: they need not be learned. Images with
@@ -108,7 +117,7 @@ class BucherMetric(AttributePredictor):
             return value, np.concatenate([g.ravel() for g in (space.slope(dWX), *others)]).astype(np.float64)
 
         first = np.concatenate([a.ravel() for a in start])
-        found = descend(flat_objective, first, tol=self.tol, max_iter=self.max_iter)
+        found = descend(flat_objective, first, tol=self.tol, max_iter=self.max_iter, who="bucher_metric")
         WX, b, WA, tau = unpack(found.x)
         self.WX_, self.b_, self.WA_ = (W.astype(dtype, copy=False) for W in (WX @ Q.T, b @ Q.T, Q @ WA))
         self.tau_ = float(tau[0])

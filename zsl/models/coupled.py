@@ -13,7 +13,7 @@ import annotated_types as at
 import numpy as np
 import scipy.sparse as sp
 
-from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, check_fields
+from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, check_fields, need_squares
 from zsl.errors import UserError
 from zsl.inference.labels import nearest
 from zsl.models.base import check_training, need_fitted
@@ -179,6 +179,7 @@ class CoupledDictionaries:
             On arguments that do not fit together, see :func:`zsl.models.base.check_training`; on a checkpoint of
             other data or settings.
         """
+        check_fields(self)
         X, y, Z, Z_unseen = check_training(X, y, Z, Z_unseen, in_pieces=self.batch_size is not None)
         rng = np.random.default_rng(self.seed)
         r = self.n_atoms or default_n_atoms(len(X), X.shape[1], Z.shape[1])
@@ -215,6 +216,7 @@ class CoupledDictionaries:
         """Sparse codes of images X (L, p) under the visual dictionary, Eq. (5) (``eq:attrAgn``)."""
         need_fitted(self, "Dz_")
         X = as_matrix(X, "X", n_columns=self.Dx_.shape[1])
+        need_squares(X, "X")
         return self._encode(X, self.Dx_)
 
     def predict_attributes(self, X: Array) -> Array:
@@ -225,7 +227,8 @@ class CoupledDictionaries:
     def scores(self, X: Array, class_attributes: Array | None = None) -> Array:
         """Negative squared distance (L, C) from the predicted attributes to each class's (Eq. 8, ``nearest``)."""
         need_fitted(self, "Dz_")
-        Z = self.Z_unseen_ if class_attributes is None else class_attributes
+        Z = self.Z_unseen_ if class_attributes is None else as_matrix(class_attributes, "class_attributes")
+        need_squares(Z, "class_attributes")
         return nearest(self.predict_attributes(X), Z)
 
     def _encode(self, X: Array, D: Array, init: Array | None = None) -> Codes:

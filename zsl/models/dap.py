@@ -15,12 +15,14 @@ from zsl.models.spectral import spectrum
 
 # Probabilities stay this far from 0 and 1: one attribute must not decide alone.
 _MARGIN = 1e-3
+# Share of an attribute's largest value that rounding, of single precision at worst, may add to a difference.
+_ROUNDING = 1e-6
 
 
 class Binary(NamedTuple):
-    """Real attributes as yes or no: above the mean of the seen classes or not."""
+    """Real attributes as yes or no: above the mean of the seen classes, by more than rounding, or not."""
 
-    threshold: Array  # (q,)
+    threshold: Array  # (q,) the mean and a tolerance
     used: Array  # (q,) False: the same for every seen class, so nothing can be learned about it
     prior: Array  # (q,) share of the seen classes that have it
     low: Array  # (q,) mean attribute of the seen classes without it
@@ -28,18 +30,19 @@ class Binary(NamedTuple):
 
     def __call__(self, S: Array) -> Array:
         """(C, q) whether classes S (C, q) have each attribute."""
-        return self.threshold <= S
+        return self.threshold < S
 
 
 def binary(S: Array) -> Binary:
     """The binary attributes that seen classes S (C, q) define."""
-    threshold = S.mean(axis=0)
-    # A constant column's mean may differ from it by rounding.
-    has = threshold + 1e-9 * np.abs(S).max(axis=0) < S
+    # A value equal to the mean, as in a constant column, may differ from it by rounding.
+    mean = S.mean(axis=0)
+    threshold = mean + _ROUNDING * np.abs(S).max(axis=0)
+    has = threshold < S
     used = has.any(axis=0) & ~has.all(axis=0)
     n = np.maximum(has.sum(axis=0), 1), np.maximum((~has).sum(axis=0), 1)
     high, low = np.where(has, S, 0).sum(axis=0) / n[0], np.where(has, 0, S).sum(axis=0) / n[1]
-    return Binary(threshold, used, has.mean(axis=0), np.where(used, low, threshold), np.where(used, high, threshold))
+    return Binary(threshold, used, has.mean(axis=0), np.where(used, low, mean), np.where(used, high, mean))
 
 
 def log_posterior(P: Array, has: Array, prior: Array) -> Array:
@@ -57,9 +60,10 @@ class DAP(AttributePredictor):
 
     with one logistic regression per binary attribute,
     ``min 1/2 |w_m|^2 + C sum_i log(1 + exp(-t_im (x_i w_m + b_m)))``, t_im = 1
-    where image i's attributes (Z, (n, q)) exceed the mean of the seen classes, else -1. The references train kernel
-    SVMs with Platt scaling; linear logistic regression is an interpretation. Attributes that all seen classes share,
-    or that none has, are left out.
+    where image i's attributes (Z, (n, q)) exceed the mean of the seen classes (by more than rounding), else -1.
+    The references train kernel SVMs with Platt scaling; linear logistic regression is an interpretation. Attributes
+    that all seen classes share, or that none has, are left out. Both probabilities are clipped to [0.001, 0.999] in
+    the scores, so that no attribute decides alone (not in the references).
 
     Parameters
     ----------

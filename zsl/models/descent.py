@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from zsl.checks import Array
+
+log = logging.getLogger(__name__)
 
 Objective = Callable[[Array], tuple[float, Array]]
 """A point (m,) -> the value there and the gradient (m,)."""
@@ -23,8 +26,13 @@ class Descent(NamedTuple):
     n_iter: int
 
 
-def descend(objective: Objective, start: Array, *, tol: float, max_iter: int, memory: int = 10) -> Descent:
+def descend(
+    objective: Objective, start: Array, *, tol: float, max_iter: int, memory: int = 10, who: str | None = None
+) -> Descent:
     """L-BFGS from ``start`` (m,) until the residual is at most ``tol``; what rounding stops goes on by gradients alone.
+
+    It ends above ``tol`` after ``max_iter`` iterations, or where rounding allows no further step; if there is a
+    ``who``, one line of the log says so.
 
     Raises
     ------
@@ -46,7 +54,11 @@ def descend(objective: Objective, start: Array, *, tol: float, max_iter: int, me
         x, gradient = _polish(lambda t: objective(t)[1], x, gradient, tol * largest)
     if not np.isfinite(x).all():
         raise FloatingPointError("the descent left the finite numbers")
-    return Descent(x, float(np.abs(gradient).max()) / largest, int(found.nit))
+    residual = float(np.abs(gradient).max()) / largest
+    if who and residual > tol:
+        why = f"at the limit max_iter={max_iter}" if found.nit >= max_iter else "by rounding"
+        log.info("%s: stopped %s with a residual of %.1e, above tol=%g", who, why, residual, tol)
+    return Descent(x, residual, int(found.nit))
 
 
 def _polish(
@@ -55,17 +67,19 @@ def _polish(
     """Barzilai-Borwein steps from near the minimum; the best point, and its gradient.
 
     Values of the objective tell points apart down to the square root of rounding, where a line search ends; gradients
-    go on to do so.
+    go on to do so. No step is longer than a tenth of the start: where the curvature along a step is zero but for
+    rounding, its quotient would lead out of the numbers.
     """
     best, best_g = x, g
+    reach = 0.1 * float(np.linalg.norm(x))
     step = 1e-3 / max(float(np.linalg.norm(g)), 1e-300) * max(float(np.linalg.norm(x)), 1e-300)
     step = min(step, 1.0)
     for _ in range(max_iter):
-        new = x - step * g
+        new = x - min(step, reach / max(float(np.linalg.norm(g)), 1e-300)) * g
         new_g = slope(new)
         s, d = new - x, new_g - g
         curvature = float(s @ d)
-        if curvature <= 0:
+        if not curvature > 0:
             break
         x, g, step = new, new_g, float(s @ s) / curvature
         if np.abs(g).max() < np.abs(best_g).max():

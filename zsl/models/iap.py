@@ -23,7 +23,7 @@ class IAP(AttributePredictor):
         \text{score}_c(x) = \sum_m \log \frac{p(a_m = a_m^c | x)}{p(a_m^c)}
 
     with p(y | x) a linear softmax classifier of the seen classes as in :class:`zsl.models.ConSE` and binary attributes
-    as in :class:`zsl.models.DAP`.
+    as in :class:`zsl.models.DAP`; as there, both probabilities are clipped to [0.001, 0.999] in the scores.
 
     Parameters
     ----------

@@ -20,8 +20,9 @@ class LatEm(Compatibility):
     with X (n, p) features, S (C, q) attributes of the seen classes and K matrices W_k (p, q). A violation changes the
     matrix that is best for the own class and the one that is best for the violating class. The problem is not convex:
     the matrices start from random values (small, in the span of the seen classes' attributes), and results vary with
-    the seed. The reference draws one violating class at a time and prunes matrices; here all count and K is chosen on
-    validation classes. Other parameters as in :class:`zsl.models.compatibility.Compatibility`.
+    the seed. The reference draws one violating class at a time and prunes matrices; here all count and K is
+    given; the grid of ``conf/model/latem.yaml`` tunes ``lr`` alone. Other parameters as in
+    :class:`zsl.models.compatibility.Compatibility`.
 
     Parameters
     ----------

@@ -39,7 +39,8 @@ class SSE(Inductive):
     max_images : int
         w has p entries; of more images as many are drawn for it, an equal number of each class where possible.
     max_iter, tol
-        L-BFGS stops at a gradient of ``tol`` times the one at zero.
+        L-BFGS ends at a gradient of ``tol`` times the one at zero or after ``max_iter`` iterations, whichever is first;
+        the log says so if it is the latter.
     seed : int
         Of the draw.
 
@@ -78,7 +79,7 @@ class SSE(Inductive):
             share = self.C / len(X)
             return 0.5 * float(w @ w) + share * value, (w + share * slope).astype(np.float64)
 
-        found = descend(objective, np.zeros(X.shape[1]), tol=self.tol, max_iter=self.max_iter)
+        found = descend(objective, np.zeros(X.shape[1]), tol=self.tol, max_iter=self.max_iter, who="sse")
         self.w_ = found.x.astype(X.dtype)
         self.residual_ = found.residual
 

@@ -25,8 +25,11 @@ class SynthesisGaussian(Inductive):
 
     with m_c (p,) the mean features and s_c (q,) the attributes of seen class c. With ``covariance="pooled"``, Sigma is
     the covariance of images about their class's mean, shrunk towards a multiple of the identity,
-    ``(1 - shrinkage) Sigma + shrinkage tr(Sigma) / p I``; with ``"predicted"`` it is diagonal and its logarithm is
-    predicted from attributes as the mean is. Scores are log-densities (up to a constant per image): with as many
+    ``(1 - shrinkage) Sigma + shrinkage tr(Sigma) / p I``; with ``"predicted"`` it is diagonal: the
+    variances v_c (p,) of each seen class are shrunk towards their mean over classes and features, ``(1 - shrinkage) v_c
+    + shrinkage mean(v)``, kept above 0.001 mean(v), and their logarithms predicted by a ridge regression of the same
+    gamma about their mean over classes, that is with an intercept; B has none. ``"pooled"`` keeps the eigenvalues of
+    Sigma above 0.001 of their mean. Scores are log-densities (up to a constant per image): with as many
     synthetic images as one likes and the Bayes classifier trained on them, the answer is the same, so none are drawn.
     In the manner of Verma and Rai (GFZSL, ECML 2017), who regress the parameters of exponential families on attributes;
     the shrinkage and the choice of covariances are ours.
@@ -36,7 +39,8 @@ class SynthesisGaussian(Inductive):
     gamma : float > 0
         Ridge penalty; S'S sums over classes.
     shrinkage : 0 < float <= 1
-        1: a multiple of the identity, that is the nearest predicted mean.
+        1: a multiple of the identity, that is the nearest predicted mean (``"pooled"``), or all variances alike
+        (``"predicted"``).
     covariance : "pooled" or "predicted"
 
     Attributes
