@@ -180,7 +180,7 @@ def _need_squares(name: str, dtype: np.dtype[Any], low: float, largest: float, n
         size, how = ("large", "overflow") if largest > high else ("small", "underflow")
         raise UserError(
             f"{name} is as {size} as {largest:.0e}, whose squares {how} in {dtype}; "
-            "scale it to length 1 (feature.l2=true, semantics.l2=true)."
+            "scale it to length 1 (feature.l2=true, dataset.semantics.l2=true)."
         )
 
 
