@@ -133,7 +133,9 @@ def test_cmt_gradient_and_stationarity(problem, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="the target of 20 times is missed: 4 to 6, 15 to 19 where every image is a step", strict=False)
+@pytest.mark.xfail(
+    reason="the target of 20 times is missed: 4 to 6, 15 to 19 where every image is a step", strict=False
+)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_an_epoch_at_awa2_size_against_a_plain_loop_over_images(learner):
     rng = np.random.default_rng(0)
