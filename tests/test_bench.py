@@ -84,8 +84,7 @@ def test_targets_are_judged_by_what_was_measured(tmp_path):
     ]
     learned = [{"contender": c, "ratio": r, "seconds": [1.0], "passes": 1, "batch_size": 9, "objective": 1.0,
                 "target": 1.0} for c, r in (("zsl float64", 1.0), ("SPAMS", 5.0), ("scikit-learn", 9.0))]  # fmt: skip
-    spread = [{"who": "zsl", "L": L, "seconds": s, "cpu_seconds": s, "peak_mb": 512.0}
-              for L, s in ((5000, 9.0), (25_000, 1.0), (100_000, 16.0))]  # fmt: skip
+    spread = {"largest": {"L": 100_000, "seconds": 16.0, "peak_mb": 512.0}, "exponent": 2.0}
     record = {"learn": learned, "spreading": spread}
     record["targets"] = target_rows(results, record)
     met = {

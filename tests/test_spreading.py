@@ -15,16 +15,23 @@ from numpy.testing import assert_allclose, assert_array_equal
 from zsl.bench_spreading import growth, measure, measure_sklearn, problem
 from zsl.errors import UserError
 from zsl.inference import aware, nearest, rules, spread
-from zsl.inference.graph import Neighbours, gaussian_graph, gaussian_weights, neighbours, normalised
+from zsl.inference.graph import Neighbours, gaussian_weights, neighbours, normalised
 from zsl.inference.spreading import (
     solve_spreading,
-    spread_labels,
     spread_labels_dense,
     spread_report,
     with_class_mass,
 )
 from zsl.loading import load_dataset
 from zsl.models import CoupledDictionaries
+
+
+def gaussian_graph(V, k, sigma):
+    return gaussian_weights(neighbours(V, k), sigma)
+
+
+def spread_labels(S, Y, mu):
+    return solve_spreading(S, Y, mu).F
 
 
 def dense_graph(V, sigma):

@@ -320,7 +320,7 @@ def main(argv: list[str] | None = None) -> None:
     if "spreading" in parts:
         from zsl import bench_spreading
 
-        record["spreading"] = [asdict(m) for m in bench_spreading.bench()]
+        record["spreading"] = bench_spreading.bench()
     record["targets"] = target_rows(results, record)
     record["minutes"] = (time.perf_counter() - began) / 60
     name = "bench" if len(parts) > 1 else parts[0]

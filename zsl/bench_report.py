@@ -116,15 +116,12 @@ def target_rows(results: list[Result], record: dict[str, Any]) -> list[dict[str,
     memory_mb = [run["anonymous_mb"] for run in rows.get("runs", [])]
     spread = max(memory_mb) / min(memory_mb) if memory_mb else None
     add("rows from a file, memory", "", spread, 1.1, None, "largest/smallest")
-    found = [m for m in record.get("spreading", []) if m["who"] == "zsl" and m["L"] >= 25_000]
-    most = found[-1] if found else None
-    exponent = None
-    if found[1:]:
-        exponent = float(np.polyfit(np.log([m["L"] for m in found]), np.log([m["cpu_seconds"] for m in found]), 1)[0])
-    images = f"labels spread over {most['L']} images" if most else "labels spread over 100000 images"
+    spreading = record.get("spreading", {})
+    most = spreading.get("largest")
+    images = f"labels spread over {most['L'] if most else 100_000} images"
     add(images, "", most["seconds"] if most else None, 90, None, "s")
     add(images, "", most["peak_mb"] / 1024 if most else None, 2, None, "GiB")
-    add("labels spread, processor time", "", exponent, 1.3, None, "exponent")
+    add("labels spread, processor time", "", spreading.get("exponent"), 1.3, None, "exponent")
     return out
 
 

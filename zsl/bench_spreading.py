@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -96,7 +97,7 @@ def growth(measured: list[Measured]) -> float:
     return float(np.polyfit(np.log([m.L for m in measured]), np.log([m.cpu_seconds for m in measured]), 1)[0])
 
 
-def bench(sizes: tuple[int, ...] = SIZES) -> list[Measured]:
+def bench(sizes: tuple[int, ...] = SIZES) -> dict[str, Any]:
     """Measure every size, and both libraries at 5,000, each in a process of its own; print and return."""
     jobs = [("scikit-learn", _SKLEARN_SIZE), ("zsl", _SKLEARN_SIZE), *(("zsl", L) for L in sizes)]
     found = []
@@ -111,10 +112,11 @@ def bench(sizes: tuple[int, ...] = SIZES) -> list[Measured]:
             f"{m.residual:10.1e}{m.recall:10.4f}{m.stranded:10d}{m.accuracy:10.4f}",
             flush=True,
         )
-    large = [m for m in found if m.L in sizes]
-    if len(large) > 1:
-        print(f"growth exponent of processor time in the number of images: {growth(large):.2f}")
-    return found
+    large = [m for m in found if m.who == "zsl" and m.L in sizes]
+    exponent = growth(large) if len(large) > 1 else None
+    if exponent is not None:
+        print(f"growth exponent of processor time in the number of images: {exponent:.2f}")
+    return {"runs": [asdict(m) for m in found], "largest": asdict(large[-1]), "exponent": exponent}
 
 
 def _in_process(who: str, L: int) -> Measured:

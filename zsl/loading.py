@@ -9,7 +9,7 @@ from typing import Any
 
 from zsl.checks import Seed, check_arguments, check_value
 from zsl.config import build, compose, options, resolve
-from zsl.data.dataset import ZeroShotData
+from zsl.data.dataset import ImageTable, Split, ZeroShotData
 from zsl.data.load import check_missing, load_table, load_transforms
 from zsl.data.subsets import subset
 from zsl.data.transforms import preprocess
@@ -74,15 +74,19 @@ def read_data(plain: Mapping[str, Any]) -> ZeroShotData:
     table = load_table(dataset, feature["name"], chosen.get("source"), allow)
     for doubt in table.doubts():
         log.warning("%s", doubt)
-    part = plain.get("subset") or {}
-    check_arguments(subset, part, prefix="subset.")
-    chosen_split = subset(table, build(split, "split", allow_targets=allow)(table), **part)
-    data = ZeroShotData.from_table(table, chosen_split, missing=missing)
+    data = ZeroShotData.from_table(table, split_table(plain, table), missing=missing)
     shuffle = dataset.get("shuffle_attributes")
     check_value(Seed | None, shuffle, "dataset.shuffle_attributes")
     if shuffle is not None:
         data = data.shuffle_attributes(shuffle)
     return data
+
+
+def split_table(plain: Mapping[str, Any], table: ImageTable) -> Split:
+    """The images of a table that the groups split and subset choose, by role."""
+    part = plain.get("subset") or {}
+    check_arguments(subset, part, prefix="subset.")
+    return subset(table, build(plain["split"], "split", allow_targets=plain.get("allow_targets", ()))(table), **part)
 
 
 def transform_data(plain: Mapping[str, Any], data: ZeroShotData) -> ZeroShotData:

@@ -86,17 +86,6 @@ def _recall(V: Array, distance: Array) -> float:
     return float((distance[sample] <= farthest[:, None] * (1 + 1e-6) + 1e-9).mean())
 
 
-def gaussian_graph(
-    V: Array,
-    n_neighbors: int,
-    sigma: float | Literal["self_tuning"] | None,
-    *,
-    exact_up_to: int = EXACT_UP_TO,
-) -> sp.csr_array:
-    """The graph of :func:`gaussian_weights` between the rows of V (n, d) and their :func:`neighbours`."""
-    return gaussian_weights(neighbours(V, n_neighbors, exact_up_to=exact_up_to), sigma)
-
-
 def gaussian_weights(found: Neighbours, sigma: float | Literal["self_tuning"] | None) -> sp.csr_array:
     """Symmetric weights between nodes of which one is among the other's neighbours.
 

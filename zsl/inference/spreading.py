@@ -195,11 +195,6 @@ class Spread(NamedTuple):
     n_iter: int
 
 
-def spread_labels(S: sp.csr_array, Y: Array, mu: float, *, tol: float = 1e-10, max_iter: int = 10_000) -> Array:
-    """(n, M) the solution of :func:`solve_spreading`, without its certificate."""
-    return solve_spreading(S, Y, mu, tol=tol, max_iter=max_iter).F
-
-
 def solve_spreading(S: sp.csr_array, Y: Array, mu: float, *, tol: float = 1e-10, max_iter: int = 10_000) -> Spread:
     """``mu / (1 + mu) (I - S / (1 + mu))^-1 Y`` (Eq. 10): S (n, n) symmetric with spectrum in [-1, 1], Y (n, M).
 

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zsl.checks import check_arguments
-from zsl.config import build
 from zsl.data.dataset import ImageTable
 from zsl.data.load import load_table
-from zsl.data.subsets import subset
 from zsl.errors import UserError
+from zsl.loading import split_table
 
 # What repeats a split, by key of its node.
 _DRAWS = ("seed", "fold", "index")
@@ -73,9 +71,7 @@ def rows(plain: Mapping[str, Any], drawn: Mapping[str, Any], seed: int) -> str |
     name = json.dumps([_name(plain), *parts], sort_keys=True, default=str)
     if name not in _rows:
         try:
-            table = _table(plain)
-            check_arguments(subset, parts[1], prefix="subset.")
-            _rows[name] = subset(table, build(parts[0], "split")(table), **parts[1]).rows
+            _rows[name] = split_table({**plain, "split": parts[0], "subset": parts[1]}, _table(plain)).rows
         except UserError as error:
             _rows[name] = error
     return _rows[name]

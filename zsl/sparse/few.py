@@ -137,11 +137,12 @@ def _subtract(R, value, d):
 def _solve_one(x, D, t, a, tol, max_iter, like, floor, error, batch, is_finite):
     """Improve the code ``a`` of one sample: how it ended, its gap and the rounds."""
     r, p = D.shape
-    xx = _dot(x.astype(np.float64), x)
+    x64 = x.astype(np.float64)
+    xx = _dot(x64, x)
     # Atoms of the working set, and whether an atom is one.
     work, size = np.empty(r, np.int64), 0
     is_in, new, counts = np.zeros(r, np.bool_), np.empty(r, np.int64), np.empty(64, np.int64)
-    R = x.astype(np.float64)
+    R = x64.copy()
     for j in range(r):
         if a[j] != 0:
             work[size] = j
@@ -166,7 +167,7 @@ def _solve_one(x, D, t, a, tol, max_iter, like, floor, error, batch, is_finite):
         for i in range(size):
             part[i] = D[work[i]]
             code[i] = a[work[i]]
-            c[i] = _dot(x.astype(np.float64), part[i])
+            c[i] = _dot(x64, part[i])
         G = np.empty((size, size), like.dtype)
         _gram(part, G)
         width = size + 3 * PAD
