@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from zsl.errors import UserError
-from zsl.sparse.dictionary import gradient_atoms, quadratic, ridge_atoms, unit_atoms, unit_ball_atoms
+from zsl.sparse.dictionary import _BLOCK, _STEP, gradient_atoms, quadratic, ridge_atoms, unit_atoms, unit_ball_atoms
 
 
 def statistics(rng, n=30, r=5, p=4):
@@ -65,6 +65,19 @@ def test_unit_ball_meets_its_optimality_conditions(rng):
         multiplier = 0.0 if norm < 1 - 1e-9 else -float(g @ d)
         assert multiplier >= -1e-9
         assert_allclose(g + multiplier * d, 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_blocks_are_what_one_atom_after_another_gives(rng, beta):
+    # Several blocks, and several steps in a block, with remainders.
+    r = 2 * _BLOCK + _STEP + 3
+    _, _, AtA, AtX = statistics(rng, n=900, r=r, p=5)
+    start = unit_atoms(rng.standard_normal((r, 5))) * rng.random((r, 1))
+    expected = start.copy()
+    for j in range(r):
+        u = expected[j] + (AtX[j] - AtA[j] @ expected - beta * expected[j]) / (AtA[j, j] + beta)
+        expected[j] = u / max(1, np.linalg.norm(u))
+    assert_allclose(unit_ball_atoms(AtA, AtX, start, beta), expected, atol=1e-12)
 
 
 @given(seed=st.integers(0, 10_000), beta=st.sampled_from([0.0, 0.1]), unused=st.booleans())

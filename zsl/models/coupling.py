@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from zsl.checks import Array
 from zsl.sparse import Codes, objective
-from zsl.sparse.dictionary import gradient_atoms, ridge_atoms, unit_atoms, unit_ball_atoms
+from zsl.sparse.dictionary import gradient_atoms, ridge_atoms, square, unit_atoms, unit_ball_atoms
 
 # Rows handled at once where memory must not grow with their number.
 _BLOCK = 4096
@@ -57,7 +57,7 @@ class Visual:
         return np.ascontiguousarray(self.X[which])
 
     def extra(self, D: Array, B: Array) -> tuple[float, float, Codes]:
-        return self.beta / D.shape[1] * float(np.vdot(D, D)), 0.0, Codes(B, np.zeros(0), 0)
+        return self.beta / D.shape[1] * square(D), 0.0, Codes(B, np.zeros(0), 0)
 
     def update(self, AtA: Array, AtX: Array, D: Array, B: Array) -> Array:
         H = AtA.astype(D.dtype, copy=False)
@@ -116,7 +116,7 @@ class Joint(Visual):
 
     def extra(self, D: Array, B: Array) -> tuple[float, float, Codes]:
         Dx, Dz = self.split(D)
-        value = self.beta / self.p * float(np.vdot(Dx, Dx)) + self.beta_z / Dz.shape[1] * float(np.vdot(Dz, Dz))
+        value = self.beta / self.p * square(Dx) + self.beta_z / Dz.shape[1] * square(Dz)
         if not self.weight:
             return value, 0.0, Codes(B, np.zeros(0), 0)
         codes = self.encode(self.Z_unseen, Dz, B)

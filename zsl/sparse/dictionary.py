@@ -18,9 +18,10 @@ from numba import njit
 
 from zsl.checks import Array
 from zsl.errors import UserError
+from zsl.sparse.products import product
 
-# Atoms whose products are formed together: large enough for matrix products, small enough to stay in cache.
-_BLOCK = 96
+# Atoms whose products with all others are formed together, and of these the ones that are moved one by one.
+_BLOCK, _STEP = 256, 64
 # Atoms compared with all others at once.
 _MANY = 256
 
@@ -56,10 +57,14 @@ def unit_ball_atoms(AtA: Array, AtX: Array, D: Array, beta: float = 0.0, *, n_pa
     for _ in range(n_passes):
         for start in range(0, len(used), _BLOCK):
             block = used[start : start + _BLOCK]
-            # One matrix product for the whole block; within it the products follow each atom's move.
+            # One matrix product for the whole block; within it the products follow the atoms' moves.
             G = AtA[np.ix_(block, block)]
-            descent = AtX[block] - AtA[block] @ D
-            _move(G, descent, D, block, D.dtype.type(beta), np.empty_like(descent))
+            descent = AtX[block] - product(AtA[block], D)
+            moves = np.empty_like(descent)
+            for k in range(0, len(block), _STEP):
+                few = slice(k, k + _STEP)
+                descent[few] -= product(G[few, :k].copy(), moves[:k])
+                _move(G[few, few], descent[few], D, block[few], D.dtype.type(beta), moves[few])
     return D
 
 
@@ -120,16 +125,21 @@ def quadratic(AtA: Array, AtX: Array, D: Array, beta: float = 0.0) -> float:
     return float(np.vdot(D, AtA @ D) - 2 * np.vdot(D, AtX) + beta * np.vdot(D, D))
 
 
+def square(D: Array) -> float:
+    """``|D|_F^2``; not by BLAS, whose threads would go on spinning (:mod:`zsl.sparse.products`)."""
+    return float(np.einsum("ij,ij->", D, D))
+
+
 def duplicate_atoms(D: Array, limit: float = 1 - 1e-6) -> Array:
     """Indices of the atoms whose ``|cos|`` with an atom at least as long exceeds ``limit``; zero atoms are none."""
     order = np.argsort(-np.linalg.norm(D, axis=1), kind="stable")
     # A coarse look in single precision, then the candidates in double.
-    U: Array = unit_atoms(D)[order].astype(np.float32, copy=False)
+    U: Array = unit_atoms(D).astype(np.float32, copy=False)[order]
     found = []
     for start in range(0, len(U), _MANY):
         rows = U[start : start + _MANY]
-        cosines = rows @ U[: start + len(rows)].T
-        i, j = np.nonzero(np.abs(cosines, out=cosines) > limit - 1e-5)
+        cosines = product(rows, U[: start + len(rows)].T)
+        i, j = np.divmod(np.flatnonzero(np.abs(cosines, out=cosines) > limit - 1e-5), cosines.shape[1])
         i, j = i[j < i + start], j[j < i + start]
         for a, b in zip(i + start, j):
             u, v = D[order[a]].astype(np.float64), D[order[b]].astype(np.float64)

@@ -27,6 +27,7 @@ _OTHER = {
     "certificate",
     "search",
     "gram",
+    "products",
     "few",
 }
 

@@ -8,28 +8,18 @@ calls (``search``, ``factor``, ``certificate``), or the old ones go on running.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numba
 import numpy as np
 from numba import njit, prange
-from threadpoolctl import ThreadpoolController
 
 from zsl.checks import Array
 from zsl.sparse.certificate import certified_gap
 from zsl.sparse.factor import PAD
+from zsl.sparse.products import gram, product
 from zsl.sparse.search import solve_row
 
 # Rows whose correlations c are held at once.
 _BLOCK = 8192
-# Multiplications up to which products are done by one thread.
-_SMALL = 2e8
-
-
-@lru_cache(maxsize=1)
-def blas() -> ThreadpoolController:
-    """The thread pools of this process: ``with blas().limit(limits=1, user_api="blas")``."""
-    return ThreadpoolController()
 
 
 def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, n_threads):
@@ -97,10 +87,7 @@ def solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float, 
     """Improve the codes ``A`` in place, in the arithmetic of ``dtype``; their gaps and the rounds used."""
     r, p = D.shape
     Dw: Array = D.astype(dtype, copy=False)
-    # Small products are done before a second thread has woken up; on a busy machine long before.
-    threads = None if r * p * (r + min(len(X), _BLOCK)) > _SMALL else 1
-    with blas().limit(limits=threads, user_api="blas"):
-        G = Dw @ Dw.T
+    G = gram(Dw)
     xx = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     gap, rounds = np.empty(len(X)), np.empty(len(X), np.int64)
     eps = float(np.finfo(dtype).eps)
@@ -110,8 +97,7 @@ def solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float, 
     aim = 0.98 * tol
     for start in range(0, len(X), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        with blas().limit(limits=threads, user_api="blas"):
-            C: Array = X[rows].astype(dtype, copy=False) @ Dw.T
+        C = product(X[rows].astype(dtype, copy=False), Dw.T)
         n_threads = min(numba.get_num_threads(), len(C))
         (_solve_rows_serial if n_threads == 1 else _solve_rows_parallel)(
             X[rows], D, G, C, xx[rows], dtype(lam * p / (2 * r)), aim, max_iter, dtype(64 * eps), error,

@@ -1,0 +1,61 @@
+# numba's functions are typed by their arguments.
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+"""Matrix products on the threads that search the codes.
+
+A BLAS keeps its own threads spinning for some 20 ms after a product (OpenBLAS, by default), on the cores that the next
+kernel wants: the rows of 2000 samples took 64 ms after a product of two threads, 36 ms after one of these. Here every
+strip of rows is one BLAS call of one thread, and the strips are shared out by numba.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+# numba's products call scipy's BLAS: loaded here, so that ``blas`` finds its threads.
+import scipy.linalg.cython_blas  # noqa: F401
+from numba import njit, prange
+from threadpoolctl import ThreadpoolController
+
+from zsl.checks import Array
+
+# Multiplications up to which a product is done before a second thread has woken up; on a busy machine long before.
+_SMALL = 1e8
+# Multiplications from which a Gram matrix gains more from its symmetry, which BLAS uses, than it loses to spinning.
+_LARGE = 1e10
+# About as many rows as a strip has.
+_STRIP = 256
+
+
+@lru_cache(maxsize=1)
+def blas() -> ThreadpoolController:
+    """The thread pools of this process: ``with blas().limit(limits=1, user_api="blas")``."""
+    return ThreadpoolController()
+
+
+def product(A: Array, B: Array) -> Array:
+    """``A B`` (n, m) of a contiguous A (n, p) and B (p, m) or its transpose, of one floating type; the same on any
+    number of threads."""
+    n = len(A)
+    out: Array = np.empty((n, B.shape[1]), A.dtype)
+    with blas().limit(limits=1, user_api="blas"):
+        if out.size * len(B) <= _SMALL:
+            return np.matmul(A, B, out=out)
+        # An even number of strips, for two cores.
+        _strips(A, B, out, -(-n // (2 * -(-n // (2 * _STRIP)))))
+    return out
+
+
+def gram(A: Array) -> Array:
+    """``A A'`` (n, n) of a contiguous A (n, p)."""
+    return A @ A.T if len(A) ** 2 * A.shape[1] > _LARGE else product(A, A.T)
+
+
+@njit(cache=True, parallel=True)
+def _strips(A, B, out, step):
+    n = len(A)
+    for w in prange((n + step - 1) // step):
+        low = w * step
+        high = min(n, low + step)
+        np.dot(A[low:high], B, out[low:high])
