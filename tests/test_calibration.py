@@ -141,7 +141,7 @@ def test_report_and_refusals():
     found = calibration_report(scores, y, 2.0)
     assert found == {"temperature": 2.0, "nll": nll(scores, y, 2.0), "ece": ece(probabilities(scores, 2), y),
                      "aurc": aurc(probabilities(scores, 2), y)}  # fmt: skip
-    with pytest.raises(UserError, match="temperature 0"):
+    with pytest.raises(UserError, match="temperature=0 is not accepted"):
         probabilities(scores, 0)
     with pytest.raises(UserError, match="infinite scores"):
         fit_temperature(np.where(scores > 1, -np.inf, scores), y)
@@ -149,5 +149,5 @@ def test_report_and_refusals():
         ece(scores, y)
     with pytest.raises(UserError, match="labels run from"):
         nll(scores, y + 3)
-    with pytest.raises(UserError, match="do not go with labels"):
+    with pytest.raises(UserError, match="one for each is needed"):
         nll(scores, y[:-1])

@@ -61,7 +61,17 @@ def class_distances(Z: Array) -> Array:
 
 def distance_distribution(distances: Array, t: Array | float) -> Array:
     """R(t): share of ``distances`` (m,) that are at most t, for t of any shape."""
+    distances = _as_distances(distances)
     return np.searchsorted(np.sort(distances), t, side="right") / len(distances)
+
+
+def _as_distances(distances: Array) -> Array:
+    distances = np.asarray(distances)
+    if distances.ndim != 1 or not distances.size or distances.dtype.kind not in "iuf":
+        raise UserError(f"distances have shape {distances.shape} and type {distances.dtype}; some numbers are needed.")
+    if not (distances >= 0).all():  # NaN too
+        raise UserError("distances hold NaN or negative numbers; make them with zsl.theory.class_distances.")
+    return distances
 
 
 def nearest_law(R: Array | float, n_points: int) -> Array:
@@ -99,6 +109,7 @@ def epsilon_max(distances: Array, zeta: float, n_points: int) -> Distance:
     n_points : int >= 1
         Competitors: M - 1.
     """
+    distances = _as_distances(distances)
     _need_probability(zeta, "zeta", below_one=True)
     if n_points < 1:
         raise UserError(f"the nearest of {n_points} points does not exist; at least one is needed.")

@@ -13,9 +13,9 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp
 from scipy.stats import rankdata
 
-from zsl.checks import Array
+from zsl.checks import Array, Count, Positive, check_value
 from zsl.errors import UserError
-from zsl.evaluation.metrics import check_labels, hit_probability
+from zsl.evaluation.metrics import as_probabilities, as_scored, as_scores, hit_probability
 
 # Temperatures from a thousandth to a thousand times the deviation of an image's scores: beyond them probabilities are
 # one-sided or uniform to three digits, and scores that separate validation images perfectly would have no optimum.
@@ -99,6 +99,7 @@ def ece(P: Array, y: Array, n_bins: int = 15) -> float:
     n_bins : int
         At most one per image.
     """
+    check_value(Count, n_bins, "n_bins")
     confidence, hit = _confidence(P, y)
     n_bins = min(n_bins, len(hit))
     # Mean ranks 1..L of equal values are equal.
@@ -139,9 +140,10 @@ def calibration_report(scores: Array, y: Array, temperature: float) -> dict[str,
 
 
 def _log_probabilities(scores: Array, temperature: float) -> Array:
-    if not (np.isfinite(temperature) and temperature > 0):
-        raise UserError(f"the temperature {temperature} is not above zero; fit_temperature finds one.")
-    scores = np.asarray(scores, dtype=np.float64)
+    check_value(Positive, temperature, "temperature")
+    scores = as_scores(scores).astype(np.float64, copy=False)
+    if (scores.max(axis=1) == np.inf).any():
+        raise UserError("some scores are infinite; probabilities need finite ones, or minus infinity.")
     # The best score goes to 0 first: what overflows after that is minus infinity, the right limit.
     with np.errstate(over="ignore"):
         logits = (scores - scores.max(axis=1, keepdims=True)) / temperature
@@ -149,8 +151,8 @@ def _log_probabilities(scores: Array, temperature: float) -> Array:
 
 
 def _checked(scores: Array, y: Array) -> tuple[Array, Array]:
-    scores, y = np.asarray(scores, dtype=np.float64), np.asarray(y)
-    check_labels(scores, y)
+    scores, y = as_scored(scores, y)
+    scores = scores.astype(np.float64, copy=False)
     if np.isinf(scores).any():
         raise UserError(
             f"{np.isinf(scores).any(axis=1).sum()} images have infinite scores; a temperature needs finite."
@@ -160,8 +162,5 @@ def _checked(scores: Array, y: Array) -> tuple[Array, Array]:
 
 def _confidence(P: Array, y: Array) -> tuple[Array, Array]:
     """(L,) largest probability and (L,) expected hit."""
-    P, y = np.asarray(P, dtype=np.float64), np.asarray(y)
-    check_labels(P, y)
-    if P.min() < 0 or np.abs(P.sum(axis=1) - 1).max() > 1e-6:
-        raise UserError("rows of P are no probabilities; make them with zsl.evaluation.probabilities.")
+    P = as_probabilities(P)
     return P.max(axis=1), hit_probability(P, y, 1)

@@ -17,7 +17,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.errors import UserError
-from zsl.evaluation.metrics import check_labels
+from zsl.evaluation.metrics import as_scored
 
 
 class SeenUnseenCurve(NamedTuple):
@@ -165,8 +165,8 @@ def harmonic_mean(a: Array | float, b: Array | float) -> Array:
 
 
 def _images(scores: Array, y: Array, is_seen_class: Array) -> _Images:
-    scores, y, is_seen_class = np.asarray(scores), np.asarray(y), np.asarray(is_seen_class)
-    check_labels(scores, y)
+    scores, y = as_scored(scores, y)
+    is_seen_class = np.asarray(is_seen_class)
     if is_seen_class.dtype != bool or is_seen_class.shape != (scores.shape[1],):
         raise UserError(
             f"is_seen_class has type {is_seen_class.dtype} and shape {is_seen_class.shape}; "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import entr
 
-from zsl.checks import Array
+from zsl.checks import Array, Count, as_matrix, check_value, need_squares
 from zsl.errors import UserError
+from zsl.evaluation.metrics import as_labels, as_probabilities, as_scores
 
 # Images whose distances or choices are held at once.
 _BLOCK = 4096
@@ -22,8 +23,10 @@ def choices(scores: Array, k: int) -> Array:
 
     Ties at the K-th place count as the expectation of a random tie-break.
     """
+    check_value(Count, k, "k")
+    scores = as_scores(scores)
     n_classes = scores.shape[1]
-    if not 1 <= k <= n_classes:
+    if k > n_classes:
         raise UserError(f"the {k} best of {n_classes} classes do not exist; K runs from 1 to {n_classes}.")
     counts = np.zeros(n_classes)
     for i in range(0, len(scores), _BLOCK):
@@ -76,6 +79,11 @@ def attribute_shift(Z_hat: Array, y: Array, Z: Array) -> tuple[Array, Array]:
         The same in units of the distance from this prototype to the nearest other one. Below 1/2 the nearest class is
         the right one, whatever the direction; NaN for a class with a twin, and where there is one class.
     """
+    Z = as_matrix(Z, "Z")
+    Z_hat = as_matrix(Z_hat, "Z_hat", n_columns=Z.shape[1])
+    need_squares(Z, "Z")
+    need_squares(Z_hat, "Z_hat", np.float64)
+    y = as_labels(y, len(Z_hat), len(Z))
     distance = np.linalg.norm(Z_hat - Z[y], axis=1)
     between = nearest_other(Z)
     usable = np.isfinite(between) & (between > 0)
@@ -104,7 +112,8 @@ def entropy_histogram(P: Array, n_bins: int = 10) -> tuple[Array, Array]:
     edges : (n_bins + 1,)
         From 0 (one class for sure) to log M (no idea), in nats. For M = 1 all entropies are 0 and the edges 0..1.
     """
-    P = np.asarray(P)
+    check_value(Count, n_bins, "n_bins")
+    P = as_probabilities(P)
     top = np.log(P.shape[1]) if P.shape[1] > 1 else 1.0
     # Rounding may put a uniform assignment an ulp above log M.
     counts, edges = np.histogram(np.clip(entr(P).sum(axis=1), 0, top), bins=n_bins, range=(0.0, top))
@@ -132,8 +141,10 @@ def hubness_report(scores: Array, y: Array, Z_hat: Array | None = None, Z: Array
         ``shift_distance``, ``shift_relative``
             Means over images of known class of :func:`attribute_shift`; the second over classes without a twin.
     """
+    scores = as_scores(scores)
     n_classes = scores.shape[1]
-    known = np.asarray(y) >= 0
+    y = as_labels(y, len(scores), n_classes, unknown=True)
+    known = y >= 0
     report = {}
     for k, name in ((1, "hubness_skew"), (5, "hubness_skew_5")):
         if k >= n_classes and k > 1:
@@ -145,6 +156,7 @@ def hubness_report(scores: Array, y: Array, Z_hat: Array | None = None, Z: Array
             report[f"{name}_excess"] = chosen - true
     report["hubness_antihubs"] = antihub_share(scores)
     if Z_hat is not None and Z is not None and known.any():
+        Z_hat = as_matrix(Z_hat, "Z_hat", n_rows=len(scores))
         distance, relative = attribute_shift(Z_hat[known], y[known], Z)
         report["shift_distance"] = float(distance.mean())
         if not np.isnan(relative).all():

@@ -2,25 +2,63 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from zsl.checks import Array
+from zsl.checks import Array, Count, as_matrix, check_value
 from zsl.errors import UserError
 
 
-def check_labels(scores: Array, y: Array) -> None:
-    """Raise :class:`UserError` unless scores (L, C) have no NaN and ``y`` (L,) are some of their classes; L > 0."""
-    if scores.ndim != 2 or y.shape != (len(scores),) or not scores.size:
-        raise UserError(f"scores of shape {scores.shape} do not go with labels of shape {y.shape}: (L, C) and (L,).")
-    if np.isnan(scores).any():
+def as_scores(scores: Any, name: str = "scores") -> Array:
+    """Scores (L, C) as a float matrix; infinite ones are some rules' way to exclude a class.
+
+    Raises
+    ------
+    UserError
+        If they are no matrix of numbers, are empty or hold NaN.
+    """
+    scores = as_matrix(scores, name, finite=False)
+    missing = np.isnan(scores).any(axis=1)
+    if missing.any():
+        raise UserError(f"{missing.sum()} of {len(scores)} images have NaN {name}; no accuracy is defined.")
+    return scores
+
+
+def as_labels(y: Any, n_images: int, n_classes: int, *, unknown: bool = False) -> Array:
+    """Labels (L,) as integers 0..C-1, or -1 as well for images of ``unknown`` class.
+
+    Raises
+    ------
+    UserError
+        If they are not one for each image, no integers, or outside the classes.
+    """
+    y = np.asarray(y)
+    if y.shape != (n_images,):
+        raise UserError(f"labels have shape {y.shape} where there are {n_images} images; one for each is needed.")
+    if y.dtype.kind not in "iu":
+        raise UserError(f"labels hold {y.dtype} values; class numbers from 0 to {n_classes - 1} are needed.")
+    if y.min() < -int(unknown) or y.max() >= n_classes:
         raise UserError(
-            f"{np.isnan(scores).any(axis=1).sum()} of {len(scores)} images have NaN scores; no accuracy is defined."
+            f"labels run from {y.min()} to {y.max()} where there are {n_classes} classes"
+            + ("; -1 stands for an unknown one." if unknown else "; leave images of unknown class out.")
         )
-    if y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= scores.shape[1]:
-        raise UserError(
-            f"labels run from {y.min()} to {y.max()} where there are {scores.shape[1]} classes; "
-            "leave images of unknown class out."
-        )
+    return y
+
+
+def as_scored(scores: Any, y: Any) -> tuple[Array, Array]:
+    """Scores (L, C) and true classes (L,), checked as by :func:`as_scores` and :func:`as_labels`."""
+    scores = as_scores(scores)
+    return scores, as_labels(y, *scores.shape)
+
+
+def as_probabilities(P: Any) -> Array:
+    """Probabilities (L, C) in double precision: not negative, rows summing to 1; else :class:`UserError`."""
+    P = as_scores(P, "P").astype(np.float64, copy=False)
+    # Not (... <= 1e-6): infinite entries give NaN.
+    if P.min() < 0 or not np.abs(P.sum(axis=1) - 1).max() <= 1e-6:
+        raise UserError("rows of P are no probabilities; make them with zsl.evaluation.probabilities.")
+    return P
 
 
 def hit_probability(scores: Array, y: Array, k: int) -> Array:
@@ -35,11 +73,15 @@ def hit_probability(scores: Array, y: Array, k: int) -> Array:
         Larger is likelier; no NaN.
     y : (L,)
         True classes 0..M-1.
+    k : int >= 1
+
+    Raises
+    ------
+    UserError
+        On NaN, labels that are no classes, shapes that do not fit.
     """
-    if np.isnan(scores).any():
-        raise UserError(
-            f"{np.isnan(scores).any(axis=1).sum()} of {len(scores)} images have NaN scores; no accuracy is defined."
-        )
+    check_value(Count, k, "k")
+    scores, y = as_scored(scores, y)
     own = scores[np.arange(len(y)), y][:, None]
     above, tied = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
     return np.clip((k - above) / tied, 0.0, 1.0)
@@ -52,7 +94,7 @@ def hit_at(scores: Array, y: Array, k: int) -> float:
 
 def class_accuracy(scores: Array, y: Array) -> dict[int, float]:
     """Top-1 accuracy of every class that has test images, 0..1."""
-    hits = hit_probability(scores, y, 1)
+    hits, y = hit_probability(scores, y, 1), np.asarray(y)
     return {int(c): float(hits[y == c].mean()) for c in np.unique(y)}
 
 
@@ -61,6 +103,7 @@ def evaluate(scores: Array, y: Array, ks: tuple[int, ...] = (1, 3, 5)) -> dict[s
 
     ``acc_class`` is the mean over classes with test images; a class without any has no accuracy and is left out.
     """
+    scores, y = as_scored(scores, y)
     n_classes = scores.shape[1]
     metrics = {f"hit_{k}": hit_at(scores, y, k) for k in ks if k < n_classes}
     metrics["acc_class"] = float(np.mean(list(class_accuracy(scores, y).values())))

@@ -7,9 +7,10 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from zsl.checks import Array, Count, NonNegative, Positive, check_arguments
+from zsl.checks import Array, Count, NonNegative, Positive, as_matrix, check_arguments
 from zsl.errors import UserError
 from zsl.inference.entropy import Kernel
+from zsl.inference.labels import attribute_pair
 from zsl.inference.optimisers import OPTIMISERS, AwareProblem, descend_together
 from zsl.inference.rules import uses
 from zsl.sparse.lasso import Codes, scale
@@ -120,8 +121,10 @@ def aware(
             "use inference.attributes=agnostic, or model=coupled."
         )
     check_arguments(aware, locals())
+    X = as_matrix(X, "X", n_columns=model.Dx_.shape[1])
     start = start or agnostic(model, X)
     assert start.codes is not None
+    _, Z_unseen = attribute_pair(start.Z_hat, Z_unseen)
     # Per image, so that no image's code depends on which others are tested with it.
     weight = gamma_relative * scale(X) if gamma is None else np.full(len(X), gamma)
     stretch, unit = prototype_scale(start.Z_hat, Z_unseen) if aware_scale == "prototype" else (np.ones(len(X)), 1.0)

@@ -21,6 +21,7 @@ def code_eszsl(attributes: Attributes, Z_unseen: Array, seen: Seen) -> Array:
     """
     if attributes is None or attributes.codes is None or seen.V is None:
         raise UserError("inference rule code_eszsl needs a model with dictionaries; use model=coupled, or cosine.")
+    Z_unseen = as_matrix(Z_unseen, "Z_unseen", n_columns=seen.V.shape[1])
     return attributes.codes.A @ seen.V @ Z_unseen.T
 
 
@@ -42,7 +43,10 @@ def bidirectional(
 
     ``attribute_scores`` (L, M) come from the rule named by ``inference.attribute_scores``.
     """
-    return standard_scores(attribute_scores) + standard_scores(visual(X, Z_unseen, seen, model, attributes))
+    of_images = visual(X, Z_unseen, seen, model, attributes)
+    n, M = of_images.shape
+    attribute_scores = as_matrix(attribute_scores, "attribute_scores", n_rows=n, n_columns=M)
+    return standard_scores(attribute_scores) + standard_scores(of_images)
 
 
 @uses("unlabelled test images")

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from zsl.checks import Array, Positive, check_value
-from zsl.inference.labels import squared_distances
+from zsl.inference.labels import attribute_pair, squared_distances
 
 Kernel = Literal["student", "gaussian"]
 
@@ -33,7 +33,7 @@ def _check(rho: Any, kernel: Any) -> None:
 def soft_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
     """(L, M) Eq. (6): probabilities, rows sum to 1; ``rho > 0``."""
     _check(rho, kernel)
-    return np.exp(log_assignment(Z_hat, Z_unseen, rho, kernel))
+    return np.exp(log_assignment(*attribute_pair(Z_hat, Z_unseen), rho, kernel))
 
 
 def entropy(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zsl.checks import Array, as_matrix
+from zsl.checks import Array, as_matrix, need_squares
 
 
 def squared_distances(Z_hat: Array, Z: Array) -> Array:
@@ -19,13 +19,13 @@ def squared_distances(Z_hat: Array, Z: Array) -> Array:
 
 def nearest(Z_hat: Array, Z_unseen: Array) -> Array:
     """Negative squared distance to each class, Eq. (8) (``nearest``): Z_hat (L, q), Z_unseen (M, q) -> (L, M)."""
-    Z_hat, Z_unseen = _pair(Z_hat, Z_unseen)
+    Z_hat, Z_unseen = attribute_pair(Z_hat, Z_unseen)
     return -squared_distances(Z_hat, Z_unseen)
 
 
 def cosine(Z_hat: Array, Z_unseen: Array) -> Array:
     """Cosine of the angle to each class, -1..1 (0 for a zero row): Z_hat (L, q), Z_unseen (M, q) -> (L, M)."""
-    Z_hat, Z_unseen = _pair(Z_hat, Z_unseen)
+    Z_hat, Z_unseen = attribute_pair(Z_hat, Z_unseen)
     return unit_rows(Z_hat) @ unit_rows(Z_unseen).T
 
 
@@ -35,12 +35,13 @@ def dot(Z_hat: Array, Z_unseen: Array) -> Array:
     Unlike :func:`nearest` it does not favour classes with short attribute rows where predictions are shrunken; it
     favours those with long ones instead.
     """
-    Z_hat, Z_unseen = _pair(Z_hat, Z_unseen)
+    Z_hat, Z_unseen = attribute_pair(Z_hat, Z_unseen)
     return Z_hat @ Z_unseen.T
 
 
 def unit_rows(Z: Array) -> Array:
     """Rows scaled to unit length; zero rows stay zero."""
+    Z = _near_one(Z)
     norms = np.linalg.norm(Z, axis=1, keepdims=True)
     return Z / np.where(norms > 0, norms, 1)
 
@@ -50,11 +51,17 @@ def standard_scores(scores: Array) -> Array:
 
     Makes scores of different kinds addable, and leaves every image's ranking as it is.
     """
+    scores = _near_one(scores)
     scores = scores - scores.mean(axis=1, keepdims=True)
     deviation = np.sqrt((scores**2).mean(axis=1, keepdims=True))
     # A difference that rounding made is none.
-    flat = deviation <= 1e-12 * np.abs(scores).max(initial=0)
-    return scores / np.where(flat, 1, deviation)
+    flat = deviation <= 1e-12
+    return np.where(flat, 0, scores) / np.where(flat, 1, deviation)
+
+
+def _near_one(Z: Array) -> Array:
+    """Rows times a power of two, which is exact, so that the largest entry is near 1 and no square infinite or zero."""
+    return np.ldexp(Z, -np.frexp(np.abs(Z).max(axis=1, keepdims=True, initial=0))[1])
 
 
 def confident_images(scores: Array, share: float) -> list[Array]:
@@ -74,6 +81,18 @@ def confident_images(scores: Array, share: float) -> list[Array]:
     return chosen
 
 
-def _pair(Z_hat: Array, Z_unseen: Array) -> tuple[Array, Array]:
+def attribute_pair(Z_hat: Array, Z_unseen: Array) -> tuple[Array, Array]:
+    """Predicted attributes (L, q) and those of the classes (M, q) as float matrices that go together.
+
+    Raises
+    ------
+    UserError
+        On other shapes, NaN or inf, and on numbers whose squares do not fit.
+    """
     Z_unseen = as_matrix(Z_unseen, "Z_unseen")
-    return as_matrix(Z_hat, "Z_hat", n_columns=Z_unseen.shape[1]), Z_unseen
+    Z_hat = as_matrix(Z_hat, "Z_hat", n_columns=Z_unseen.shape[1])
+    need_squares(Z_unseen, "Z_unseen")
+    # Predictions of nearly nothing are harmless beside the classes.
+    if np.abs(Z_hat).max() > 1:
+        need_squares(Z_hat, "Z_hat")
+    return Z_hat, Z_unseen

@@ -83,8 +83,8 @@ def mixture(
         kappa; ``None``: the value that explains the labels of seen images best.
     """
     check_arguments(mixture, locals())
-    anchors = as_matrix(anchors, "anchors", n_rows=len(X)).astype(np.float64, copy=False)
     U = seen.directions(X)
+    anchors = as_matrix(anchors, "anchors", n_rows=len(U)).astype(np.float64, copy=False)
     kappa = seen.concentration if concentration is None else concentration
     found = expectation_maximisation(
         U,

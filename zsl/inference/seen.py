@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 
-from zsl.checks import Array
+from zsl.checks import Array, as_matrix
 from zsl.inference.labels import unit_rows
 
 # Share of the mean variance that whitening adds to every direction. Chosen on validation classes of cifar_awa and
@@ -47,7 +47,7 @@ class Seen(NamedTuple):
 
     def directions(self, X: Array) -> Array:
         """(L, p) whitened images X (L, p), scaled to unit length."""
-        return unit_rows(X @ self.W)
+        return unit_rows(as_matrix(X, "X", n_columns=len(self.W)) @ self.W)
 
     def prototypes(self, Z: Array) -> Array:
         r"""(M, p) directions in which images of classes Z (M, q) are expected: ridge regression over seen class means.
@@ -55,6 +55,7 @@ class Seen(NamedTuple):
         :math:`Z S^\top (S S^\top + g\, t I)^{-1} M` with S the seen attributes, M the seen means and t the mean squared
         row of S.
         """
+        Z = as_matrix(Z, "Z_unseen", n_columns=self.attributes.shape[1])
         K = self.attributes @ self.attributes.T
         K[np.diag_indices_from(K)] += _PROTOTYPE_RIDGE * (np.trace(K) / len(K) or 1.0)
         return unit_rows((Z @ self.attributes.T) @ np.linalg.solve(K, self.means))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from zsl.checks import Array, Count, Positive, Share
+from zsl.checks import Array, Count, Positive, Share, check_arguments
 from zsl.errors import UserError
 from zsl.inference.attributes import Attributes, HasDictionaries, agnostic
-from zsl.inference.labels import confident_images, cosine
+from zsl.inference.labels import attribute_pair, confident_images, cosine
 from zsl.inference.rules import uses
 from zsl.inference.seen import Seen
 
@@ -45,8 +45,10 @@ def self_trained(
             f"inference.attributes=self_trained needs dictionaries, and {type(model).__name__} has none; "
             "use inference.attributes=agnostic, or model=coupled."
         )
+    check_arguments(self_trained, locals())
     start = start or agnostic(model, X)
     assert start.codes is not None
+    _, Z_unseen = attribute_pair(start.Z_hat, Z_unseen)
     A = start.codes.A.astype(np.float64, copy=False)
     H = seen.H + 1e-3 * (np.trace(seen.H) / len(seen.H) or 1.0) * np.eye(len(seen.H))
     Dz = np.asarray(model.Dz_, dtype=np.float64)

@@ -10,10 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from zsl.checks import Array, Count, Positive, as_matrix, check_arguments
+from zsl.checks import Array, Count, Positive, check_arguments
 from zsl.errors import UserError
 from zsl.inference.graph import EXACT_UP_TO, gaussian_weights, neighbours, normalised
-from zsl.inference.labels import nearest, unit_rows
+from zsl.inference.labels import attribute_pair, nearest, unit_rows
 from zsl.inference.rules import uses
 
 log = logging.getLogger(__name__)
@@ -111,8 +111,7 @@ def spread_report(
 ) -> SpreadReport:
     """:func:`spread`, with all that is known about its result."""
     check_arguments(spread, locals())
-    Z_unseen = as_matrix(Z_unseen, "Z_unseen").astype(np.float64, copy=False)
-    Z_hat = as_matrix(Z_hat, "Z_hat", n_columns=Z_unseen.shape[1]).astype(np.float64, copy=False)
+    Z_hat, Z_unseen = (Z.astype(np.float64, copy=False) for Z in attribute_pair(Z_hat, Z_unseen))
     if unit:
         Z_hat, Z_unseen = unit_rows(Z_hat), unit_rows(Z_unseen)
     L, M = len(Z_hat), len(Z_unseen)
