@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 
 from zsl.errors import UserError
 from zsl.evaluation import aurc, calibration_report, ece, fit_temperature, hit_at, nll, probabilities, risk_coverage
+from zsl.summary import common_temperature
 
 
 def drawn(seed, n=400, n_classes=5, temperature=1.0):
@@ -151,3 +152,18 @@ def test_report_and_refusals():
         nll(scores, y + 3)
     with pytest.raises(UserError, match="one for each is needed"):
         nll(scores, y[:-1])
+
+
+def test_one_temperature_for_draws_that_have_none_of_their_own(caplog):
+    scores, y = drawn(0)
+    sure, unsure = (np.eye(5)[y] * 2.0, y), (np.eye(5)[y] * -2.0, y)
+    # Always right, and always wrong: neither has a temperature of its own.
+    assert_allclose(common_temperature([(scores, y)] * 3), fit_temperature(scores, y))
+    together = common_temperature([sure, (scores, y)])
+    assert fit_temperature(*sure) < together < fit_temperature(scores, y) * 10
+    assert not caplog.records
+    # The mean NLL is no larger than that of equal probabilities, as it is with the medians of what draws say.
+    found = common_temperature([sure, unsure, unsure])
+    everything = np.vstack([sure[0], unsure[0], unsure[0]]), np.tile(y, 3)
+    assert nll(*everything, found) <= np.log(5) + 1e-3
+    assert "hardly tell them apart" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,12 +11,17 @@ import numpy as np
 from zsl.checks import Array
 from zsl.data.dataset import ZeroShotData
 from zsl.evaluation import class_accuracy, evaluate, hubness_report
-from zsl.evaluation.calibration import calibration_report, fit_temperature
+from zsl.evaluation.calibration import calibration_report, fit_temperature, nll
 from zsl.evaluation.generalized import ausuc, best_offset, gzsl
 from zsl.inference.seen import Seen
 from zsl.models.base import Model
 from zsl.stages import Stage
 from zsl.validation import Draw, infer_generalized
+
+log = logging.getLogger(__name__)
+
+# Share of the NLL of equal probabilities, log C, from which scores on validation classes say nothing.
+_SAYS_NOTHING = 0.98
 
 
 def summarise(stages: list[Stage], y: Array, Z: Array) -> dict[str, float]:
@@ -45,9 +51,7 @@ def generalized_metrics(
     metrics: dict[str, float] = {}
     known = data.y_unseen >= 0
     if settings["calibrate"] and draws and known.any():
-        found = [(_called(stages[-1].name, draw.stages).scores, draw.y) for draw in draws]
-        # The median, because a draw that is told apart without a mistake has no finite temperature.
-        temperature = float(np.median([fit_temperature(scores, y) for scores, y in found]))
+        temperature = common_temperature([(_called(stages[-1].name, draw.stages).scores, draw.y) for draw in draws])
         metrics |= calibration_report(stages[-1].scores[known], data.y_unseen[known], temperature)
     if not settings["generalized"] or not len(data.y_test_seen) or not known.any():
         return metrics
@@ -66,6 +70,22 @@ def generalized_metrics(
             values["gzsl_offset"] = offset
         metrics |= {f"{stage.name}/{k}": v for k, v in values.items()}
     return {**metrics, **values}
+
+
+def common_temperature(found: list[tuple[Array, Array]]) -> float:
+    """The temperature with the least mean NLL over the images of all draws: scores (L, C) and labels (L,) of each.
+
+    One for all of them, for a draw that is told apart without a mistake has none of its own, and one that is not told
+    apart at all would make all probabilities equal. If they come out so, it is said.
+    """
+    scores, y = np.vstack([scores for scores, _ in found]), np.concatenate([y for _, y in found])
+    temperature = fit_temperature(scores, y)
+    if nll(scores, y, temperature) > _SAYS_NOTHING * np.log(scores.shape[1]):
+        log.warning(
+            "the scores of validation classes hardly tell them apart, so that calibrated probabilities are near equal "
+            "(temperature %.3g); the true ones may be surer if test classes are easier.", temperature,
+        )  # fmt: skip
+    return temperature
 
 
 def _best_offset(name: str, draw: Draw) -> float:
