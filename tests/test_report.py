@@ -24,7 +24,7 @@ from zsl.config import compose, options
 from zsl.errors import UserError
 from zsl.experiment import run
 from zsl.report import __main__ as command
-from zsl.report import cells, document, figures, here, matching, printed, variants
+from zsl.report import cells, document, figures, here, matching, numbers, printed, running, variants
 from zsl.report.compare import read
 from zsl.report.dashboard import dashboard
 from zsl.report.sweeps import diff
@@ -202,9 +202,9 @@ def test_data_that_is_not_here_is_found_out_without_a_fit(tmp_path, monkeypatch,
     here.forget()
     cells._composed.cache_clear()
     ran = []
-    monkeypatch.setattr(cells, "start", lambda arguments, **kwargs: ran.append(arguments) or 0)
+    monkeypatch.setattr(running, "start", lambda arguments, **kwargs: ran.append(arguments) or 0)
     todo = [c for c in printed.cells("table0") if c.data in ("awa1", "digits")]
-    assert cells.run(todo) == []
+    assert running.run(todo) == []
     assert len(ran) == 1
     assert "dataset=digits" in ran[0]
     assert "left out  AwA1, vgg19: dataset=awa1 is not here" in capsys.readouterr().err
@@ -224,7 +224,7 @@ def test_every_cell_composes_into_settings_that_exist(name):
 
 def test_repetitions_are_those_of_the_data():
     extra = ["split.seed=range(2)"]
-    lines = [" ".join(a) for a, _ in cells.commands(printed.cells("table1", extra))]
+    lines = [" ".join(a) for a, _ in running.commands(printed.cells("table1", extra))]
     assert all(("split.seed=range(2)" in line) == ("split=random" in line) for line in lines)
     of_cub = {line.split("model=")[1].split()[0]: line for line in lines if "dataset=cub" in line}
     # Nothing is random in ESZSL: one run on each fold. The dictionaries have the experiment's ten seeds on each.
@@ -235,7 +235,7 @@ def test_repetitions_are_those_of_the_data():
 @pytest.mark.parametrize("name", ["table0", "table1", "table3"])
 def test_every_table_has_something_to_run_on_digits(name):
     here.forget()
-    assert [c for c in printed.cells(name) if c.data == "digits" and cells.absent(c)] == []
+    assert [c for c in printed.cells(name) if c.data == "digits" and running.absent(c)] == []
 
 
 def test_baselines_keep_their_own_scores():
@@ -252,7 +252,7 @@ def test_every_experiment_that_is_reported_has_its_file():
 
 def test_the_points_of_a_curve_are_one_command():
     found = [c for c in variants.cells("sensitivity", ["data=digits"]) if c.group == "mu"]
-    ((arguments, members),) = cells.commands(found)
+    ((arguments, members),) = running.commands(found)
     assert len(members) == 5
     assert "inference.mu=0.001,0.01,0.1,1.0,10.0" in arguments
 
@@ -584,7 +584,7 @@ def test_numbers_are_counted_in_cells_only():
 
 
 def test_commands_that_fail_are_counted_and_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(cells, "start", lambda arguments, **kwargs: 1)
+    monkeypatch.setattr(running, "start", lambda arguments, **kwargs: 1)
     with pytest.raises(SystemExit) as ended:
         command.main(["table0", "--run", "data=digits", f"output_dir={tmp_path}"])
     assert ended.value.code == 1
@@ -602,7 +602,7 @@ def test_a_typed_folder_must_exist_and_is_where_runs_go(tmp_path, monkeypatch, c
     assert "multirunn does not exist" in capsys.readouterr().err
     assert not typed.exists()
     ran = []
-    monkeypatch.setattr(cells, "start", lambda arguments, **kwargs: ran.append(arguments) or 0)
+    monkeypatch.setattr(running, "start", lambda arguments, **kwargs: ran.append(arguments) or 0)
     command.main(["table0", str(typed), "--run", "data=digits"])
     assert f"output_dir={typed}" in ran[0]
     with pytest.raises(SystemExit):
@@ -659,7 +659,7 @@ def test_rules_that_a_model_refuses_are_no_variants():
 
 
 def summary(mean, std, splits, seeds=1):
-    return cells.Summary(mean, std if splits > 1 else float("nan"), std, splits, seeds)
+    return numbers.Summary(mean, std if splits > 1 else float("nan"), std, splits, seeds)
 
 
 def test_a_figure_of_many_lines_holds_its_legend_and_says_what_bars_are():

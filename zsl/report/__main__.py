@@ -81,7 +81,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _experiment(arguments: argparse.Namespace) -> None:
-    from zsl.report import cells, printed, variants
+    from zsl.report import cells, printed, running, variants
     from zsl.report.document import show
     from zsl.report.figures import save as save_figure
 
@@ -95,7 +95,7 @@ def _experiment(arguments: argparse.Namespace) -> None:
         ]
         for one in todo:
             one.repeats = (*one.repeats, *(f"output_dir={o}" for o in output))
-        failed = cells.run(todo)
+        failed = running.run(todo)
     records = _records(folder)
     figures: dict[str, Any] = {}
     if name == "table0":
@@ -164,9 +164,9 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
 
 def _figure(arguments: argparse.Namespace) -> None:
-    from zsl.report.cells import start
     from zsl.report.figures import save
     from zsl.report.panel import newest, panel
+    from zsl.report.running import start
 
     if not 0 <= arguments.seed < 2**32:
         raise UserError(f"--seed {arguments.seed} is out of range; it is a whole number from 0 to {2**32 - 1}.")

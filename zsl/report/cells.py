@@ -1,34 +1,27 @@
-"""The cells of an experiment, as ``cells.yaml`` says, the command that fills each, and numbers over its repetitions.
+"""The cells of an experiment, as ``cells.yaml`` says.
 
-Which records belong to a cell: :mod:`zsl.report.matching`.
+The commands that fill them are in :mod:`zsl.report.running`, which records belong to a cell in
+:mod:`zsl.report.matching`, numbers over its repetitions in :mod:`zsl.report.numbers`.
 """
 
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from zsl.config import compose, groups, is_sweep, resolve
 from zsl.errors import UserError
-from zsl.report import here
+from zsl.report.numbers import split_of
 from zsl.stages import TRANSDUCTIVE
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C"""
 SEED = -1
 """In a cell's configuration: whatever seed the run has"""
 # Overrides that repeat a run.
 _REPEATS = ("seed", "split.seed", "split.fold")
-# How long a run may take to end after Ctrl-C before it is told again.
-_PATIENCE_S = 10
 # What makes an experiment the one that it is called, each with the keys that it decides.
 _DECIDED = {
     "experiment": (),
@@ -261,158 +254,6 @@ def _composed(overrides: tuple[str, ...]) -> Any:
     return compose(overrides)
 
 
-# --- running --------------------------------------------------------------------------------------------------
-
-
-def repeats_of(one: Cell) -> tuple[str, ...]:
-    """The repetitions; a method in which nothing is random has one on a fixed split, since all would be the same."""
-    named = {key_of(o) for o in one.repeats}
-    drawn = any(o.startswith("subset.") for o in one.settings)  # which images train follows the seed
-    if not drawn and not named & {"split.seed", "seed"} and "seed" not in configuration(one)["model"]:
-        return (*one.repeats, "seed=0")
-    return one.repeats
-
-
-def commands(cells: Iterable[Cell]) -> list[tuple[list[str], list[Cell]]]:
-    """The arguments of ``zsl.main`` that fill cells, the points of a curve in one command."""
-    together: dict[tuple[Any, ...], list[Cell]] = {}
-    for one in cells:
-        name = (one.experiment, one.overrides, repeats_of(one), one.point[0] if one.point else None)
-        together.setdefault(name, []).append(one)
-    out = []
-    for (experiment, overrides, repeats, key), members in together.items():
-        swept = [f"{key}={','.join(str(c.point[1]) for c in members if c.point)}"] if key else []
-        out.append(([f"experiment={experiment}", *overrides, *swept, *repeats], members))
-    return out
-
-
-def absent(one: Cell) -> str | None:
-    """Why a cell cannot be run here, or None."""
-    return here.absence(configuration(one))
-
-
-def run(cells: Sequence[Cell]) -> list[str]:
-    """Fill the cells whose data is here, one command after another; says which are left out and why.
-
-    Returns
-    -------
-    list of str
-        The commands that failed. A job that fails says so itself and leaves its cell empty; the others go on.
-    """
-    todo = []
-    for one in cells:
-        why = absent(one)
-        if why is None:
-            todo.append(one)
-        else:
-            print(f"left out  {one.title}, {label(one)}: {why}", file=sys.stderr)
-    failed = []
-    for arguments, _ in commands(todo):
-        command = f"python -m zsl.main {shown(arguments)}"
-        print(f"running   {command}", file=sys.stderr, flush=True)
-        if start(arguments, quiet=True) != 0:
-            failed.append(command)
-    return failed
-
-
-def start(arguments: Sequence[str], *, quiet: bool = False) -> int:
-    """Run ``zsl.main`` in a process of its own and wait for it; its exit status.
-
-    Ctrl-C reaches it as well, and it is given the time to record how its runs ended.
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "zsl.main", *arguments], stdout=subprocess.DEVNULL if quiet else None
-    )
-    try:
-        return process.wait()
-    except BaseException:
-        for stop in (None, process.terminate, process.kill):
-            if stop is not None:
-                stop()
-            try:
-                process.wait(_PATIENCE_S)
-                break
-            except subprocess.TimeoutExpired:
-                continue
-        if process.returncode == INTERRUPTED:
-            sys.exit(INTERRUPTED)  # it has said so
-        raise
-
-
 def label(one: Cell) -> str:
     """What varies in a cell, for a line of text."""
     return one.variant if one.point is None else f"{one.variant}, {one.point[0]}={one.point[1]}"
-
-
-def shown(arguments: Iterable[str]) -> str:
-    """Arguments as they are typed into a shell."""
-    import shlex
-
-    return " ".join(shlex.quote(a) for a in arguments)
-
-
-# --- numbers over repetitions ---------------------------------------------------------------------------------
-
-
-@dataclass
-class Summary:
-    """A metric over the repetitions of a cell: dictionary seeds within class splits."""
-
-    mean: float
-    """Over splits, of the means over seeds"""
-    std_splits: float
-    """Between splits (of their means over seeds), n - 1; NaN for one split"""
-    std_seeds: float
-    """Within splits, pooled, n - 1; NaN where no split has two seeds"""
-    n_splits: int
-    n_seeds: int
-    """Largest number on one split"""
-
-    @property
-    def std(self) -> float:
-        """Between splits where there are two, else between seeds."""
-        return self.std_splits if self.n_splits > 1 else self.std_seeds
-
-    @property
-    def error(self) -> float:
-        """Standard error of the mean, over what :attr:`std` is over."""
-        return float(self.std / np.sqrt(self.n_splits if self.n_splits > 1 else self.n_seeds))
-
-    @property
-    def repetitions(self) -> str:
-        splits, seeds = (f"{n} {word}{'s' * (n > 1)}" for n, word in ((self.n_splits, "split"), (self.n_seeds, "seed")))
-        return (
-            f"{splits} x {seeds}" if self.n_splits > 1 and self.n_seeds > 1 else splits if self.n_splits > 1 else seeds
-        )
-
-
-def by_split(records: Iterable[Mapping[str, Any]], metric: str) -> dict[str, list[float]]:
-    """The metric by class split, one value per seed; splits are told apart by their rows and unseen classes."""
-    out: dict[str, list[float]] = {}
-    for record in records:
-        value = record["metrics"].get(metric)
-        if value is not None:
-            out.setdefault(split_of(record), []).append(float(value))
-    return dict(sorted(out.items()))
-
-
-def split_of(record: Mapping[str, Any]) -> str:
-    split = record["key"]["split"]
-    return "/".join(split["unseen"])
-
-
-def summarise(records: Iterable[Mapping[str, Any]], metric: str) -> Summary | None:
-    """None where no record has the metric."""
-    values = by_split(records, metric)
-    if not values:
-        return None
-    means = np.array([np.mean(v) for v in values.values()])
-    within = [(np.var(v, ddof=1), len(v) - 1) for v in values.values() if len(v) > 1]
-    pooled = float(np.sqrt(sum(v * n for v, n in within) / sum(n for _, n in within))) if within else float("nan")
-    return Summary(
-        float(means.mean()),
-        float(means.std(ddof=1)) if len(means) > 1 else float("nan"),
-        pooled,
-        len(means),
-        max(len(v) for v in values.values()),
-    )

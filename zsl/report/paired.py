@@ -14,7 +14,7 @@ from scipy import stats
 
 from zsl.checks import Array
 from zsl.errors import UserError
-from zsl.report.cells import by_split
+from zsl.report.numbers import by_split
 
 _LEVEL = 0.95
 

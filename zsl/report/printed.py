@@ -9,17 +9,16 @@ from zsl.report.cells import (
     Cell,
     cell,
     check_given,
-    commands,
     key_of,
     layout,
     read_yaml,
     share_splits,
-    shown,
-    summarise,
 )
 from zsl.report.document import Cell as Place
 from zsl.report.document import Table, missing, number, text
 from zsl.report.matching import doubts, fill
+from zsl.report.numbers import summarise
+from zsl.report.running import commands, shown
 
 # Rows of the paper's tables and the model that runs here; the others' objectives are not published in full.
 METHODS = {

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zsl.errors import UserError
-from zsl.report.cells import summarise
 from zsl.report.document import Table, number, text
 from zsl.report.matching import flat
+from zsl.report.numbers import summarise
 from zsl.report.paired import difference
 from zsl.report.variants import against
 

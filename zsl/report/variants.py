@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zsl.report.cells import Cell, absent, blocks, cell, check_given, layout, share_splits, summarise, variants
+from zsl.report.cells import Cell, blocks, cell, check_given, layout, share_splits, variants
 from zsl.report.document import Table, missing, number, text
 from zsl.report.matching import doubts, fill
+from zsl.report.numbers import summarise
 from zsl.report.paired import Difference, difference
 from zsl.report.printed import commands_of, selection, used_settings
+from zsl.report.running import absent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
