@@ -47,24 +47,37 @@ def print_table(results: list[Result]) -> None:
 
 
 def bar_plot(results: list[Result], path: Path) -> None:
-    """Time per row relative to ours, one bar per contender."""
+    """Time per row relative to ours: a group of bars for each problem, a colour for each contender."""
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     problems = list(dict.fromkeys(r.problem for r in results))
-    figure = Figure(figsize=(9, 1 + 1.1 * len(problems)), layout="constrained")
+    contenders = list(dict.fromkeys(r.contender for r in results))
+    colours = dict(zip(contenders, (f"C{i}" for i in range(len(contenders)))))
+    ratios = dict(zip(map(id, results), _ratios(results)))
+    figure = Figure(figsize=(8, 1.2 + 0.2 * len(results) + 0.15 * len(problems)), layout="constrained")
     axes = figure.subplots()
-    labels, values = [], []
+    y, ticks = 0.0, []
     for problem in problems:
         group = [r for r in results if r.problem == problem and r.seconds]
+        ticks.append(y + (len(group) - 1) / 2)
         for result in group:
-            labels.append(f"{problem}: {result.contender}")
-            values.append(result.per_row / group[0].per_row)
-    axes.barh(labels, values)
+            ratio = ratios[id(result)]
+            axes.barh(y, ratio, 0.9, color=colours[result.contender])
+            axes.annotate(f"{ratio:.3g}", (ratio, y), (3, 0), textcoords="offset points", va="center", fontsize=7)
+            y += 1
+        y += 0.8
+    axes.set_yticks(ticks, [problem.replace(", ", "\n", 1) for problem in problems], fontsize=8)
     axes.invert_yaxis()
     axes.set_xscale("log")
-    axes.set_xlabel("time per row relative to zsl float64")
-    axes.tick_params(axis="y", labelsize=6)
-    figure.savefig(path)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.margins(x=0.12, y=0.01)
+    axes.axvline(1, color="grey", linewidth=0.8, linestyle=":", zorder=0)
+    axes.set_xlabel(f"time per row, in units of that of {results[0].contender} on the same problem")
+    figure.legend(
+        handles=[Patch(color=colours[c], label=c) for c in contenders], loc="outside upper center", ncols=3, fontsize=8
+    )
+    figure.savefig(path, dpi=150)
 
 
 def _ratio(results: list[Result], problem: str, ours: str, *theirs: str) -> float | None:
