@@ -7,6 +7,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+import scipy.sparse
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -316,3 +317,113 @@ def test_long_homotopies():
         assert (codes.gap <= 1e-8 * scale(X)).all()
         values.append(objective(X, D, codes.A, lam))
     assert_allclose(values[0], values[1], atol=2e-8 * scale(X).max())
+
+
+def _one_by_one(X, D, lam, dtype, tol, init=None):
+    starts = [None] * len(X) if init is None else [init[i : i + 1].astype(dtype) for i in range(len(X))]
+    rows = [sparse_encode(x[None].astype(dtype), D.astype(dtype), lam, init=a, tol=tol) for x, a in zip(X, starts)]
+    return np.vstack([codes.A for codes in rows]), np.concatenate([codes.gap for codes in rows])
+
+
+@pytest.mark.parametrize(("dtype", "tol"), [(np.float64, 1e-6), (np.float64, 1e-4), (np.float32, 1e-5)])
+def test_one_image_at_a_time_is_as_good_as_many(dtype, tol):
+    # The gap may rise while the working set grows: a search that stopped there was 8550 times its tol off.
+    rng = np.random.default_rng(180)
+    for p in (10, 20):
+        X, D = rng.standard_normal((100, p)), rng.standard_normal((300, p))
+        lam = 0.02 * float(lambda_max(X, D).mean())
+        together = sparse_encode(X, D, lam, tol=1e-10)
+        A, gap = _one_by_one(X, D, lam, dtype, tol)
+        assert (gap <= tol * scale(X)).all()
+        assert (
+            objective(X, D, A, lam) - together.gap <= objective(X, D, together.A, lam) + 1.01 * tol * scale(X)
+        ).all()
+        # And warm, from the codes of images near by.
+        _, gap = _one_by_one(X + 0.1 * rng.standard_normal(X.shape), D, lam, dtype, tol, together.A)
+        assert (gap <= 1.5 * tol * scale(X)).all()
+
+
+def test_the_reported_gap_is_that_of_the_penalty_itself():
+    # The search rounds the penalty to single precision; at this one no row has many non-zeros, so it shows.
+    rng = np.random.default_rng(0)
+    X, D = rng.standard_normal((400, 24)), rng.standard_normal((300, 24))
+    lam = 0.99 * float(np.median(lambda_max(X, D)))
+    for tol in (1e-4, 1e-2, 1.0):
+        codes = sparse_encode(X, D, lam, tol=tol)
+        assert ((duality_gap(X, D, codes.A, lam) - codes.gap) <= 1e-13 * scale(X)).all()
+
+
+def test_single_precision_reaches_tol_where_codes_are_as_dense_as_samples():
+    X, D = features(100, 96, 64)
+    lam = 2e-4 * float(np.median(lambda_max(X, D)))
+    codes = sparse_encode(X.astype(np.float32), D.astype(np.float32), lam, tol=1e-5)
+    assert codes.density * len(D) > 48
+    assert (codes.gap <= 1e-5 * scale(X)).all()
+
+
+def test_where_descent_stalls_the_path_is_followed():
+    rng = np.random.default_rng(16)
+    X, D = rng.standard_normal((6, 20)), rng.standard_normal((30, 20))
+    D[15:] = D[:15] + 1e-5 * rng.standard_normal((15, 20))
+    lam = 1e-6 * float(np.median(lambda_max(X, D)))
+    # Descent alone ends at a gap of 3.5e-2, and no other solver gets below half of the data term.
+    assert (sparse_encode(X, D, lam).gap <= 1e-5 * scale(X)).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_overflows_is_said_or_does_no_harm(solver):
+    rng = np.random.default_rng(0)
+    X, D = rng.standard_normal((5, 8)), np.eye(8)
+    for dtype, lam in ((np.float64, 1e308), (np.float32, 1e39)):
+        codes = sparse_encode(X.astype(dtype), D, lam, solver=solver)
+        assert_array_equal(codes.A, 0)
+        assert_array_equal(codes.gap, 0)
+    for x, d, name in ((X * 1e160, D, "X"), (X, D * 1e160, "D"), (X.astype(np.float32), D * 1e300, "D")):
+        with pytest.raises(UserError, match=f"{name} is as large as .*, whose squares overflow"):
+            sparse_encode(x, d, 0.1, solver=solver)
+    # Starts that overflow are none.
+    for dtype, size in ((np.float64, 1e200), (np.float32, 1e30), (np.float32, 1e300)):
+        codes = sparse_encode(X.astype(dtype), D, 0.1, solver=solver, init=X * size, tol=1e-5, max_iter=PATIENCE)
+        assert (codes.gap <= 1e-5 * scale(X)).all()
+    with pytest.raises(UserError, match="init holds inf"):
+        sparse_encode(X, D, 0.1, solver=solver, init=X * np.inf)
+    assert (sparse_encode(X, D, 0.1, solver=solver, max_iter=2**63).gap <= 1e-6 * scale(X)).all()
+
+
+def _masked(M):
+    return np.ma.masked_greater(M, 0)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda M: None, lambda M: 3.0, lambda M: iter(M), lambda M: scipy.sparse.csr_array(M), lambda M: M.astype(str),
+     lambda M: M.astype("M8[D]"), lambda M: M.astype("m8[D]"), _masked, lambda M: [[10**400] * 8],
+     lambda M: M * np.nan],
+    ids=["None", "number", "iterator", "sparse", "text", "dates", "durations", "masked", "beyond float64", "nan"],
+)  # fmt: skip
+def test_what_is_no_matrix_of_numbers_is_refused(spoil):
+    X, D, A = np.ones((5, 8)), np.eye(8), np.ones((5, 8))
+    for function, arguments in ((sparse_encode, (X, D, 0.1)), (lambda_max, (X, D)), (objective, (X, D, A, 0.1)),
+                                (duality_gap, (X, D, A, 0.1))):  # fmt: skip
+        for i, argument in enumerate(arguments):
+            if np.ndim(argument) == 2 and not (argument is A and spoil(A) is not None and i == 2 and _is_nan(spoil(A))):
+                with pytest.raises(UserError):
+                    function(*arguments[:i], spoil(argument), *arguments[i + 1 :])
+
+
+def _is_nan(M):
+    # Codes may be NaN: the gap says it.
+    return isinstance(M, np.ndarray) and M.dtype.kind == "f" and not np.ma.isMaskedArray(M) and np.isnan(M).any()
+
+
+@pytest.mark.parametrize("lam", [-1.0, np.nan, "x", None])
+def test_penalties_are_looked_at(lam):
+    X, D, A = np.ones((5, 8)), np.eye(8), np.ones((5, 8))
+    for function in (objective, duality_gap):
+        with pytest.raises(UserError, match="lam="):
+            function(X, D, A, lam)
+
+
+def test_a_solver_that_returns_no_codes_is_named():
+    with pytest.raises(UserError, match="returned NoneType"):
+        sparse_encode(np.ones((5, 8)), np.eye(8), 0.1, solver=lambda *args, **kwargs: None)

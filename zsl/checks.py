@@ -101,12 +101,18 @@ def as_matrix(
     Raises
     ------
     UserError
-        If it is not two-dimensional, has other than the expected rows or columns, is empty, or holds NaN or inf.
+        If it is not two-dimensional, has other than the expected rows or columns, is empty, holds NaN or inf, masked
+        entries or anything but numbers.
     """
+    if np.ma.is_masked(X):
+        raise UserError(f"{name} has {np.ma.count_masked(X)} masked entries; fill or impute them.")
     try:
         X = np.asarray(X)
     except ValueError:
         raise UserError(f"{name} has rows of different lengths; a matrix with one sample per row is needed.") from None
+    if X.dtype.kind not in "biufcO":
+        # Dates, durations and text would become numbers.
+        raise UserError(f"{name} holds {X.dtype} values; numbers are needed.")
     if np.iscomplexobj(X):
         raise UserError(f"{name} holds complex values; real numbers are needed.")
     if X.dtype != np.float32:
@@ -114,6 +120,8 @@ def as_matrix(
             X = X.astype(np.float64, copy=False)
         except (TypeError, ValueError):
             raise UserError(f"{name} holds {X.dtype} values; numbers are needed.") from None
+        except OverflowError:
+            raise UserError(f"{name} holds a number beyond the range of float64.") from None
     if X.ndim != 2:
         raise UserError(f"{name} has shape {X.shape}; a matrix with one sample per row is needed.")
     if X.size == 0:
@@ -152,6 +160,20 @@ class Rows:
         if X.size:
             _need_squares(self.name, X.dtype, 0.0, float(np.abs(X).max()), int(np.prod(self.shape)))
         return X
+
+
+def need_small(X: Array, name: str, dtype: DTypeLike | None = None) -> None:
+    """Refuse X (n, p) with NaN, inf, or rows whose squared lengths ``dtype`` (its own) cannot hold, in one pass."""
+    if not row_squares(X).max() <= np.finfo(dtype or X.dtype).max:
+        as_matrix(X, name)
+        _need_squares(name, np.dtype(dtype or X.dtype), 0.0, float(np.abs(X).max()), X.shape[1])
+
+
+def row_squares(X: Array) -> Array:
+    """(n,) squared lengths of the rows of X (n, p); inf where they overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares: Array = np.einsum("ij,ij->i", X, X)
+    return squares
 
 
 def need_squares(X: Array, name: str, dtype: DTypeLike | None = None) -> None:

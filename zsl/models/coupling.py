@@ -70,8 +70,15 @@ class Visual:
         new[unused] = D[unused]
         return new
 
-    def fresh(self, old: Array, new: Array) -> Array:
-        return unit_atoms(new)
+    def fresh(self, D: Array, which: Array, new: Array) -> Array:
+        return self._length(D, which) * unit_atoms(new)
+
+    def _length(self, D: Array, which: Array) -> float:
+        """Of new atoms: one; where length has a price no more than the others' mean, zero where there are no others."""
+        if not self.beta:
+            return 1.0
+        others = np.delete(np.linalg.norm(D, axis=1), which)
+        return min(1.0, float(others.mean())) if others.size else 0.0
 
     def products(self, which: slice, A: sp.csr_array) -> Array:
         return self.attributes.products(which, A)
@@ -130,9 +137,10 @@ class Joint(Visual):
         Dz = semantic_atoms(H, C, Dz, self.beta_z, not self.beta)
         return self.stacked(Dx, Dz.astype(D.dtype, copy=False))
 
-    def fresh(self, old: Array, new: Array) -> Array:
+    def fresh(self, D: Array, which: Array, new: Array) -> Array:
+        Dx, Dz = self.split(D)
         # What the classes' codes B use stays.
-        return self.stacked(unit_atoms(self.split(new)[0]), self.split(old)[1])
+        return self.stacked(super().fresh(Dx, which, self.split(new)[0]), Dz[which])
 
     def products(self, which: slice, A: sp.csr_array) -> Array:
         return np.zeros(())

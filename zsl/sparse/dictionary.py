@@ -130,12 +130,15 @@ def square(D: Array) -> float:
     return float(np.einsum("ij,ij->", D, D))
 
 
-def duplicate_atoms(D: Array, limit: float = 1 - 1e-6) -> Array:
-    """Indices of the atoms whose ``|cos|`` with an atom at least as long exceeds ``limit``; zero atoms are none."""
+def duplicate_atoms(D: Array, limit: float = 1 - 1e-6) -> tuple[Array, Array]:
+    """Atoms whose ``|cos|`` with an atom at least as long exceeds ``limit``, and that atom, no duplicate itself.
+
+    Zero atoms are none.
+    """
     order = np.argsort(-np.linalg.norm(D, axis=1), kind="stable")
     # A coarse look in single precision, then the candidates in double.
     U: Array = unit_atoms(D).astype(np.float32, copy=False)[order]
-    found = []
+    found: dict[int, int] = {}
     for start in range(0, len(U), _MANY):
         rows = U[start : start + _MANY]
         cosines = product(rows, U[: start + len(rows)].T)
@@ -144,8 +147,10 @@ def duplicate_atoms(D: Array, limit: float = 1 - 1e-6) -> Array:
         for a, b in zip(i + start, j):
             u, v = D[order[a]].astype(np.float64), D[order[b]].astype(np.float64)
             if abs(u @ v) > limit * np.linalg.norm(u) * np.linalg.norm(v):
-                found.append(order[a])
-    return np.unique(np.array(found, np.int64))
+                # j comes first: whether it is a duplicate is known.
+                found.setdefault(int(order[a]), found.get(int(order[b]), int(order[b])))
+    atoms = np.array(sorted(found), np.int64)
+    return atoms, np.array([found[a] for a in atoms], np.int64)
 
 
 def unit_atoms(D: Array) -> Array:

@@ -9,11 +9,14 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from zsl.checks import Array, Count, NonNegative, Positive, as_matrix, check_arguments
+from zsl.checks import Array, Count, NonNegative, Positive, as_matrix, check_arguments, need_small, row_squares
 from zsl.errors import UserError
-from zsl.sparse.lasso import Codes
+from zsl.sparse.lasso import Codes, largest_penalty
 
+# Counters of rounds have at least 32 bits.
+_MOST_ROUNDS = 2**31 - 1
 # The modules of zsl.sparse that are no solvers.
 _OTHER = {
     "lasso",
@@ -29,6 +32,7 @@ _OTHER = {
     "gram",
     "products",
     "few",
+    "homotopy",
 }
 
 
@@ -57,13 +61,16 @@ def sparse_encode(
     D : (r, p)
         Dictionary, one atom per row: the transpose of the paper's ``D_x``.
     lam : float >= 0
-        The paper's lambda, before the ``1/r``.
+        The paper's lambda, before the ``1/r``. At 0, least squares, the codes are right but the gap is no use: no
+        residual is orthogonal to every atom but for rounding, and the bound is then the data term itself.
     solver : name or callable
         A module of ``zsl.sparse`` with a ``solve`` function, or a function of that signature.
     init : (n, r), optional
-        Codes to start from (a warm start); zeros if absent. Not modified.
+        Codes to start from (a warm start); zeros if absent. Not modified; ``lars`` has no use for them.
     tol : float > 0
-        Every row stops once its duality gap is at most ``tol * |x|^2 / p``.
+        Every row stops once its duality gap is at most ``tol * |x|^2 / p``, or where rounding allows no better: the
+        gap then says so. It is computed in double precision from the residual, and can be off by about ``1e-16``
+        of ``(|x| + sum_j |a_j| |d_j|)^2 / p``.
     max_iter : int >= 1
         Iterations after which a row is given up; its gap then says how far it is.
 
@@ -78,15 +85,42 @@ def sparse_encode(
         On an unknown solver, wrong shapes, NaN or inf, ``lam < 0``.
     """
     check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter})
-    X = as_matrix(X, "X")
+    X = as_matrix(X, "X", finite=False)
+    need_small(X, "X")
     solve = solver if callable(solver) else _solver(solver)
+    D = as_matrix(D, "D", n_columns=X.shape[1], finite=False)
     # Some solvers look for NaN and inf in D at less than the price of a pass over it.
     checks = getattr(solve, "checks_dictionary", None)
-    D = as_matrix(D, "D", n_columns=X.shape[1], finite=not (checks and checks(len(X), len(D))))
-    D = D.astype(X.dtype, copy=False)
+    if not (checks and checks(len(X), len(D))):
+        need_small(D, "D", X.dtype)
+    X, D = np.ascontiguousarray(X), np.ascontiguousarray(_in_type(D, "D", X.dtype))
     if init is not None:
-        init = as_matrix(init, "init", n_rows=len(X), n_columns=len(D)).astype(X.dtype, copy=False)
-    return solve(np.ascontiguousarray(X), np.ascontiguousarray(D), float(lam), init=init, tol=tol, max_iter=max_iter)
+        init = _usable(as_matrix(init, "init", n_rows=len(X), n_columns=len(D), finite=False), X.dtype)
+    lam = min(float(lam), largest_penalty(X.dtype))
+    codes = solve(X, D, lam, init=init, tol=float(tol), max_iter=min(int(max_iter), _MOST_ROUNDS))
+    if not isinstance(codes, Codes):
+        raise UserError(f"solver={solver} returned {type(codes).__name__}; zsl.sparse.Codes(A, gap, n_iter) is needed.")
+    return codes
+
+
+def _in_type(M: Array, name: str, dtype: DTypeLike) -> Array:
+    if M.dtype == dtype:
+        return M
+    with np.errstate(over="ignore"):
+        out: Array = M.astype(dtype)
+    need_small(out, name)
+    return out
+
+
+def _usable(init: Array, dtype: DTypeLike) -> Array:
+    """A start in the type of the samples; rows whose squares overflow are none, and begin at zero."""
+    with np.errstate(over="ignore"):
+        out: Array = init.astype(dtype, copy=False)
+    squares = row_squares(out)
+    if not squares.max() < np.inf:
+        as_matrix(init, "init")
+        out = np.where(np.isfinite(squares)[:, None], out, 0)
+    return out
 
 
 def solver_names() -> list[str]:

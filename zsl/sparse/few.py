@@ -15,7 +15,7 @@ from numba import njit
 from zsl.checks import Array, as_matrix
 from zsl.sparse.certificate import gap_of_residual
 from zsl.sparse.factor import FAST, PAD
-from zsl.sparse.gram import solve_in
+from zsl.sparse.lasso import largest_penalty
 from zsl.sparse.search import entering, largest, solve_row
 
 # For up to this many rows and from this many atoms on, the Gram matrix costs more than it saves.
@@ -24,8 +24,6 @@ _FEW, _MANY_ATOMS = 4, 256
 _WORK = 64
 # From this tolerance on float32 is precise enough to search in.
 LOOSE = 1e-5
-# How a search ended: with its gap; on a dictionary with NaN or inf; with too many atoms for a working set.
-_DONE, _NOT_FINITE, _DENSE = range(3)
 
 
 def is_few(n: int, r: int) -> bool:
@@ -35,6 +33,8 @@ def is_few(n: int, r: int) -> bool:
 
 def solve_few(X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: int) -> tuple[Array, int]:
     """Improve the codes ``A`` in place; their gaps and the largest number of rounds.
+
+    A row whose working set grew too large, or on which the search failed, is left with a gap above ``tol``.
 
     Raises
     ------
@@ -49,17 +49,15 @@ def solve_few(X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: in
     floor = search(64 * np.finfo(search).eps)
     gaps, most = np.empty(len(X)), 0
     is_finite = False
+    t = lam * p / (2 * r)
     for i, (x, a) in enumerate(zip(X, A)):
-        args = x, D, lam * p / (2 * r), a, tol, max_iter, like, floor, error, _WORK
-        end, gaps[i], rounds = _solve_one(*args, is_finite)
-        if end == _NOT_FINITE:
+        args = x, D, t, search(min(t, largest_penalty(search))), a, tol, max_iter, like, floor, error, _WORK
+        could, gaps[i], rounds = _solve_one(*args, is_finite)
+        if not could:
             # Or their squares overflow, and nothing is wrong.
             as_matrix(D, "D")
             is_finite = True
-            end, gaps[i], rounds = _solve_one(*args, is_finite)
-        if end == _DENSE:
-            gap, more = solve_in(D.dtype.type, x[None], D, lam, a[None], tol, max_iter)
-            gaps[i], rounds = gap[0], rounds + more
+            _, gaps[i], rounds = _solve_one(*args, is_finite)
         most = max(most, rounds)
     return gaps, most
 
@@ -134,8 +132,8 @@ def _subtract(R, value, d):
 
 
 @njit(cache=True, error_model="numpy")
-def _solve_one(x, D, t, a, tol, max_iter, like, floor, error, batch, is_finite):
-    """Improve the code ``a`` of one sample: how it ended, its gap and the rounds."""
+def _solve_one(x, D, t, t_search, a, tol, max_iter, like, floor, error, batch, is_finite):
+    """Improve the code ``a`` of one sample: whether D is finite (or said to be), the gap and the rounds."""
     r, p = D.shape
     x64 = x.astype(np.float64)
     xx = _dot(x64, x)
@@ -151,17 +149,20 @@ def _solve_one(x, D, t, a, tol, max_iter, like, floor, error, batch, is_finite):
             _subtract(R, np.float64(a[j]), D[j])
     q, norms = np.empty(r, D.dtype), np.empty(r, D.dtype)
     if not (_products_and_lengths(D, R.astype(D.dtype), q, norms) or is_finite):
-        return _NOT_FINITE, np.inf, 0
-    rounds, gap = 0, np.inf
+        return False, np.inf, 0
+    rounds, gap, is_first = 0, np.inf, True
     while True:
         # As many again as there are, at least a batch: those with the steepest correlations.
         n_new = entering(q, is_in, t, largest(q), min(max(batch, size), r), new, counts)
+        if n_new == 0 and not is_first:
+            return True, gap, rounds  # the search on the set itself failed
+        is_first = False
         for i in range(n_new):
             work[size] = new[i]
             is_in[new[i]] = True
             size += 1
         if 2 * size > r:
-            return _DENSE, gap, rounds
+            return True, gap, rounds  # too many for a working set
         part = np.empty((size, p), like.dtype)
         code, c = np.empty(size, like.dtype), np.empty(size, like.dtype)
         for i in range(size):
@@ -176,7 +177,7 @@ def _solve_one(x, D, t, a, tol, max_iter, like, floor, error, batch, is_finite):
         )  # fmt: skip
         if size > 0:
             n, _, _ = solve_row(
-                G, c, xx, p, like.dtype.type(t), 0.49 * tol * xx / 2, max_iter, floor, code,
+                G, c, xx, p, t_search, 0.49 * tol * xx / 2, max_iter, floor, code,
                 floats[0, :size], floats[1, :size], ints[0], ints[1], floats[2], floats[3], floats[4], floats[5],
                 ints[2], flags[0], flags[1], np.empty((width, width), like.dtype), floats[6], floats[7], floats[8],
                 counts,
@@ -198,6 +199,7 @@ def _solve_one(x, D, t, a, tol, max_iter, like, floor, error, batch, is_finite):
         for j in range(r):
             if abs(q[j]) + slack * norms[j] >= bound:
                 steepest = max(steepest, abs(_dot(R, D[j])))
-        before, gap = gap, gap_of_residual(rr, rx, t, steepest, l1) * 2 / p
-        if gap <= tol * xx / p or rounds >= max_iter or gap >= before:
-            return _DONE, gap, rounds
+        # It need not fall as the set grows: what falls is the objective.
+        gap = gap_of_residual(rr, rx, t, steepest, l1) * 2 / p
+        if gap <= tol * xx / p or rounds >= max_iter:
+            return True, gap, rounds

@@ -15,6 +15,7 @@ from numba import njit, prange
 from zsl.checks import Array
 from zsl.sparse.certificate import certified_gap
 from zsl.sparse.factor import PAD
+from zsl.sparse.lasso import largest_penalty
 from zsl.sparse.products import gram, product
 from zsl.sparse.search import solve_row
 
@@ -22,10 +23,11 @@ from zsl.sparse.search import solve_row
 _BLOCK = 8192
 
 
-def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, n_threads):
+def _solve_rows(X, D, G, C, xx, t, exact_t, tol, max_iter, floor, error, A, gap, rounds, n_threads):
     """Codes of all rows into ``A``, thread ``w`` of ``n_threads`` taking every ``n_threads``-th row.
 
-    Work space is allocated here, once, and not in the parallel loop.
+    ``t`` is of the search's type, ``exact_t`` the certificate's. Work space is allocated here, once, and not in the
+    parallel loop.
     """
     n, r = C.shape
     width = r + 3 * PAD
@@ -73,7 +75,7 @@ def _solve_rows(X, D, G, C, xx, t, tol, max_iter, floor, error, A, gap, rounds, 
                 floats[w, 9],
                 counts[w],
             )
-            gap[i] = certified_gap(X[i], D, norms, t, S, a, k, q, error, residual[w], flags[w, 1])
+            gap[i] = certified_gap(X[i], D, norms, exact_t, S, a, k, q, error, residual[w], flags[w, 1])
             for j in range(r):
                 A[i, j] = code[j]
 
@@ -91,6 +93,7 @@ def solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float, 
     xx = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     gap, rounds = np.empty(len(X)), np.empty(len(X), np.int64)
     eps = float(np.finfo(dtype).eps)
+    t = lam * p / (2 * r)
     # Of sums of p products, in any order that BLAS may choose.
     error = eps * (16 + p**0.5)
     # Stop a little early, for the certificate may differ in the last digits.
@@ -100,7 +103,7 @@ def solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float, 
         C = product(X[rows].astype(dtype, copy=False), Dw.T)
         n_threads = min(numba.get_num_threads(), len(C))
         (_solve_rows_serial if n_threads == 1 else _solve_rows_parallel)(
-            X[rows], D, G, C, xx[rows], dtype(lam * p / (2 * r)), aim, max_iter, dtype(64 * eps), error,
+            X[rows], D, G, C, xx[rows], dtype(min(t, largest_penalty(dtype))), t, aim, max_iter, dtype(64 * eps), error,
             A[rows], gap[rows], rounds[rows], n_threads,
         )  # fmt: skip
     return np.maximum(gap, 0.0) * (2 / p), int(rounds.max())

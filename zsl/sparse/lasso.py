@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from zsl.checks import Array
+from zsl.checks import Array, NonNegative, as_matrix, check_value
 
 # Rows per block where a whole (n, p) residual would otherwise be held in float64.
 _BLOCK = 4096
@@ -42,7 +43,8 @@ def soft_threshold(V: Array, t: float | Array) -> Array:
 
 
 def objective(X: Array, D: Array, A: Array, lam: float) -> Array:
-    """``P`` of Eq. (5) for every row; (n,), float64, for any codes ``A`` (n, r)."""
+    """``P`` of Eq. (5) for every row; (n,), float64, for any codes ``A`` (n, r); ``lam >= 0``."""
+    X, D, A = _checked(X, D, A, lam)
     r, p = D.shape
     fit = np.empty(len(X))
     for rows in _blocks(len(X)):
@@ -61,8 +63,10 @@ def duality_gap(X: Array, D: Array, A: Array, lam: float) -> Array:
 
     Returns
     -------
-    (n,) float64, at least 0.
+    (n,) float64, at least 0. For ``lam = 0`` it is the data term, unless the residual is orthogonal to every atom to
+    the last digit.
     """
+    X, D, A = _checked(X, D, A, lam)
     r, p = D.shape
     D = D.astype(np.float64, copy=False)
     gap = np.empty(len(X))
@@ -85,11 +89,26 @@ def duality_gap(X: Array, D: Array, A: Array, lam: float) -> Array:
 
 def lambda_max(X: Array, D: Array) -> Array:
     r"""The smallest lambda at which the code of each row is zero: ``2 r / p * max_j |<x, d_j>|``; (n,)."""
+    X = as_matrix(X, "X")
+    D = as_matrix(D, "D", n_columns=X.shape[1])
     r, p = D.shape
     out = np.empty(len(X))
     for rows in _blocks(len(X)):
         out[rows] = np.abs(X[rows] @ D.T).max(axis=1)
     return out * (2.0 * r / p)
+
+
+def _checked(X: Array, D: Array, A: Array, lam: float) -> tuple[Array, Array, Array]:
+    check_value(NonNegative, lam, "lam")
+    X = as_matrix(X, "X")
+    D = as_matrix(D, "D", n_columns=X.shape[1])
+    # Codes may be what overflow left of a start: the gap is then NaN, and says so.
+    return X, D, as_matrix(A, "A", n_rows=len(X), n_columns=len(D), finite=False)
+
+
+def largest_penalty(dtype: DTypeLike) -> float:
+    """A bound for ``lam`` and ``lam p / 2 r``: beyond it the type overflows, and the code is zero as it is there."""
+    return 1e-8 * float(np.finfo(dtype).max)
 
 
 def scale(X: Array) -> Array:

@@ -52,8 +52,8 @@ class Task(Protocol):
         """A dictionary at which the objective for these codes is no larger than at ``D``."""
         ...
 
-    def fresh(self, old: Array, new: Array) -> Array:
-        """Atoms in place of the unused ``old`` ones, made from rows ``new``."""
+    def fresh(self, D: Array, which: Array, new: Array) -> Array:
+        """Atoms in place of ``which`` of D, made from rows ``new``, one each."""
         ...
 
     def products(self, which: slice, A: sp.csr_array) -> Array:
@@ -292,19 +292,24 @@ class _Learner:
     def _replace(self, X: Array, A: sp.csr_array) -> None:
         s = self.state
         dead = np.flatnonzero(~s.used)
-        twins = duplicate_atoms(s.D)
-        twins = twins[s.used[twins]]
+        # Among the used: an atom that is as good as an unused one is not to go with it.
+        used = np.flatnonzero(s.used)
+        twins, kept = (used[found] for found in duplicate_atoms(s.D[used]))
         which = np.concatenate([dead, twins])
         s.redrawn.append(len(which))
         if not which.size:
             return
+        if twins.size and s.codes:
+            # The longer atom takes over what its duplicate stood for, with no larger a code.
+            share = np.einsum("ij,ij->i", s.D[twins], s.D[kept]) / np.einsum("ij,ij->i", s.D[kept], s.D[kept])
+            keep = np.ones(len(s.D), s.D.dtype)
+            keep[twins] = 0
+            moved = sp.csr_array((share, (twins, kept)), shape=(len(s.D), len(s.D))) + sp.diags_array(keep).tocsr()
+            s.codes = [sp.csr_array(codes @ moved) for codes in s.codes]
+        new = self.task.fresh(s.D, which, self._residuals(len(which), X, A))
         s.D = s.D.copy()
-        s.D[which] = self.task.fresh(s.D[which], self._residuals(len(which), X, A))
+        s.D[which] = new
         log.info("drawn again of %d atoms: %d that no image used, %d duplicates", len(s.D), len(dead), len(twins))
-        for k, codes in enumerate(s.codes if twins.size else []):
-            codes.data[np.isin(codes.indices, twins)] = 0
-            codes.eliminate_zeros()
-            s.codes[k] = codes
         if self.batch_size is not None:
             s.AtA[which], s.AtA[:, which], s.AtX[which] = 0, 0, 0
 

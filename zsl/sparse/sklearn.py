@@ -30,6 +30,8 @@ def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max
     with warnings.catch_warnings():
         # Not converging is not an error here: the gap says so.
         warnings.simplefilter("ignore", ConvergenceWarning)
+        if lam == 0:
+            warnings.simplefilter("ignore", UserWarning)
         for i, x in enumerate(X):
             model.coef_ = np.zeros(r, X.dtype) if init is None else init[i].copy()
             model.fit(columns, x)
