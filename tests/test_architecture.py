@@ -17,7 +17,8 @@ RANK = {
     "evaluation": 4, "models": 5, "search": 5, "stages": 6, "tuning": 7, "validation": 8, "theory": 6,
     "networks": 2, "extract": 6,
     "loading": 5, "pipeline": 6, "report": 8, "tracking": 8, "bench": 9, "bench_learning": 7, "bench_spreading": 7,
-    "bench_report": 1, "summary": 9, "experiment": 10, "sweeps": 9, "predict": 10, "serving": 11, "main": 11,
+    "bench_report": 1, "bench_arguments": 1, "summary": 9, "experiment": 10, "sweeps": 9, "predict": 10, "serving": 11,
+    "main": 11,
 }  # fmt: skip
 # Third-party packages and the only places that may import them.
 FENCES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -275,3 +276,50 @@ def test_registry_is_the_folder():
         groups()
     )
     assert "645_72" in options("split")
+
+
+def test_what_no_memory_holds_ends_in_one_sentence(tmp_path):
+    quick = ("dataset=synthetic", "tracking=none", "inference=aag")
+    # A petabyte that no machine gives, and shapes that NumPy itself refuses.
+    for atoms in (10**12, 10**18, 10**30):
+        out = zsl(*quick, f"model.n_atoms={atoms}", cwd=tmp_path)
+        assert out.returncode == 1
+        assert len(out.stderr.strip().splitlines()) == 1, out.stderr
+        assert out.stderr.startswith("zsl: there is not enough memory (")
+        assert "make model.n_atoms or model.batch_size smaller, or store the features as float32." in out.stderr
+        assert "Traceback" not in out.stdout + out.stderr
+    # A sweep goes on with its other jobs.
+    out = zsl(*quick, "-m", "model.n_iter=1", f"model.n_atoms={10**12},20", cwd=tmp_path)
+    assert out.returncode == 1
+    assert "1 finished, 1 failed" in out.stderr
+    assert "Traceback" not in out.stdout + out.stderr
+    assert "there is not enough memory" in out.stdout + out.stderr
+
+
+COMMANDS = {
+    "zsl.predict": ("zsl.predict.Pipeline.load", ["run", "images"]),
+    "zsl.tracking.__main__": ("zsl.tracking.maintain.repair", ["repair", "."]),
+    "zsl.report.compare": ("zsl.report.compare.read", ["."]),
+    "zsl.report.theory": ("zsl.report.theory.default", []),
+    "zsl.report.__main__": ("zsl.report.compare.read", ["dashboard", "."]),
+    "zsl.data.__main__": ("zsl.data.__main__._list", ["list"]),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("error", [MemoryError("Unable to allocate 9. TiB"), PermissionError(13, "denied", "a.npz")])
+def test_every_command_says_what_the_machine_refuses(command, error, monkeypatch, capsys, tmp_path):
+    def refuses(*_, **__):
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    name, arguments = COMMANDS[command]
+    monkeypatch.setattr(name, refuses)
+    try:
+        code = importlib.import_module(command).main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    assert code not in (0, None)
+    said = capsys.readouterr().err.strip()
+    assert len(said.splitlines()) == 1
+    assert ("not enough memory (Unable to allocate 9. TiB)" if isinstance(error, MemoryError) else "a.npz") in said

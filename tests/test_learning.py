@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -276,7 +278,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("batch_size", [None, 60])
 @pytest.mark.parametrize("coupling", ["sequential", "joint"])
-def test_resumed_fit_is_the_same_to_the_bit(problem, tmp_path, monkeypatch, coupling, batch_size):
+def test_resumed_fit_is_the_same_to_the_bit(problem, tmp_path, monkeypatch, caplog, coupling, batch_size):
     X, y, Z, Z_unseen = problem
     path = tmp_path / "new" / "state.npz"
     settings = {"n_atoms": 30, "n_iter": 3, "coupling": coupling, "batch_size": batch_size, "lam_relative": 0.4}
@@ -296,17 +298,108 @@ def test_resumed_fit_is_the_same_to_the_bit(problem, tmp_path, monkeypatch, coup
         m = CoupledDictionaries(checkpoint=str(path), checkpoint_minutes=1e-9, **settings)
         with pytest.raises(Killed):
             m.fit(X, y, Z, Z_unseen)
-        assert path.exists()
+        assert len(files(path)) == 1
     monkeypatch.setattr(CoupledDictionaries, "_encode", encode)
-    with pytest.raises(UserError, match="checkpoint of other data or settings"):
-        CoupledDictionaries(checkpoint=str(path), **settings | {"beta": 0.5}).fit(X, y, Z, Z_unseen)
-    with pytest.raises(UserError, match="checkpoint of other data or settings"):
-        CoupledDictionaries(checkpoint=str(path), **settings).fit(X + 1e-12, y, Z, Z_unseen)
-    m = CoupledDictionaries(checkpoint=str(path), **settings).fit(X, y, Z, Z_unseen)
+    left = {p: p.read_bytes() for p in files(path)}
+    # Other settings, data, or labels are other problems, each with a file of its own.
+    for other, data, labels in (({"beta": 0.5}, X, y), ({}, X + 1e-12, y), ({}, X, y[::-1].copy())):
+        with caplog.at_level("INFO"):
+            caplog.clear()
+            CoupledDictionaries(checkpoint=path, **settings | other).fit(data, labels, Z, Z_unseen)
+        (said,) = [r.message for r in caplog.records if "other data or settings, left alone" in r.message]
+        assert said.startswith(f"{next(iter(left)).name} beside ")
+        assert "going on from" not in caplog.text
+        assert {p: p.read_bytes() for p in files(path)} == left
+    with caplog.at_level("INFO"):
+        caplog.clear()
+        m = CoupledDictionaries(checkpoint=path, **settings).fit(X, y, Z, Z_unseen)
+    assert "going on from" in caplog.text
     assert_array_equal(m.Dx_, whole.Dx_)
     assert_array_equal(m.Dz_, whole.Dz_)
     assert m.redrawn_ == whole.redrawn_
-    assert not path.exists()
+    assert not list(path.parent.iterdir())
+
+
+def files(path):
+    """The checkpoints of a name."""
+    return sorted(path.parent.glob(f"{path.stem}-????????.npz"))
+
+
+@pytest.mark.parametrize("damage", ["empty", "array", "half", "bit", "bare", "without", "misshapen", "retyped"])
+def test_a_damaged_checkpoint_is_named(problem, tmp_path, monkeypatch, damage):
+    settings = {"n_atoms": 12, "n_iter": 2, "checkpoint": tmp_path / "ck"}
+    monkeypatch.setattr(Checkpoint, "remove", lambda self: None)
+    CoupledDictionaries(**settings).fit(*problem)
+    (path,) = tmp_path.iterdir()
+    with np.load(path) as file:
+        arrays = dict(file)
+    whole = path.read_bytes()
+    if damage == "array":
+        with path.open("wb") as out:
+            np.save(out, np.zeros(3))
+    elif damage in ("empty", "half", "bit"):
+        flipped = bytearray(whole)
+        flipped[whole.index(arrays["D"].tobytes()[:32])] ^= 1
+        path.write_bytes({"empty": b"", "half": whole[: len(whole) // 2], "bit": bytes(flipped)}[damage])
+    else:
+        changed = {
+            "bare": {"problem": arrays["problem"]},
+            "without": {k: v for k, v in arrays.items() if k != "D"},
+            "misshapen": arrays | {"D": arrays["D"][:3]},
+            "retyped": arrays | {"D": arrays["D"].astype(np.float32)},
+        }
+        np.savez(path, **changed[damage])
+    damaged = path.read_bytes()
+    with pytest.raises(UserError, match=r"ck-\w{8}\.npz is .*damaged.*; remove it to start anew\.$") as caught:
+        CoupledDictionaries(**settings).fit(*problem)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == damaged
+    path.unlink()
+    CoupledDictionaries(**settings).fit(*problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("file/ck", "cannot be written"), ("file/below/ck", "cannot be written"), ("x" * 300, "cannot be written"),
+        ("folder", "is a folder"), ("new/", "is a folder"), ("", "is not accepted"), ("a\0b", "is not accepted"),
+        pytest.param("/proc/nope/ck.npz", "cannot be written", marks=pytest.mark.skipif(
+            not sys.platform.startswith("linux"), reason="/proc is Linux's")),
+        pytest.param("closed/ck", "cannot be written", marks=pytest.mark.skipif(
+            os.geteuid() == 0, reason="nothing is closed to the administrator")),
+    ],
+)  # fmt: skip
+def test_where_no_checkpoint_can_be_is_said_before_training(problem, tmp_path, monkeypatch, name, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "closed").mkdir(mode=0o500)
+    monkeypatch.setattr("zsl.models.coupled.initial_atoms", lambda *_: pytest.fail("training has begun"))
+    with pytest.raises(UserError, match=rf"(?s)(?=.*model\.checkpoint).*{words}") as caught:
+        CoupledDictionaries(checkpoint=name).fit(*problem)
+    assert "\n" not in str(caught.value)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_folder_may_have_taken_the_place_of_the_file(problem, tmp_path):
+    settings = {"n_atoms": 12, "n_iter": 1, "checkpoint": tmp_path / "ck"}
+    X, y, Z, Z_unseen = problem
+    m = CoupledDictionaries(**settings)
+    m._checkpoint(X, y, Z, Z_unseen).path.mkdir()
+    with pytest.raises(UserError, match=r"model\.checkpoint: .*ck-\w{8}\.npz is a folder"):
+        m.fit(*problem)
+
+
+def test_a_disk_that_fills_up_does_not_end_the_work(problem, tmp_path, monkeypatch, caplog):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    m = CoupledDictionaries(n_atoms=12, n_iter=1, checkpoint=tmp_path / "ck", checkpoint_minutes=1e-9).fit(*problem)
+    assert m.Dx_.shape == (12, 20)
+    assert "ck-" in caplog.text
+    assert "No space left on device" in caplog.text
+    assert not list(tmp_path.iterdir())
 
 
 SCRIPT = """
@@ -333,8 +426,9 @@ def test_a_killed_process_goes_on(tmp_path, batch_size):
     assert start("", outs[0]).wait() == 0
     kills = 0
     while kills < 3:
-        process, stamp = start(path, outs[1]), path.stat().st_mtime_ns if path.exists() else 0
-        while process.poll() is None and (not path.exists() or path.stat().st_mtime_ns == stamp):
+        before = [p.stat().st_mtime_ns for p in files(path)]
+        process = start(path, outs[1])
+        while process.poll() is None and [p.stat().st_mtime_ns for p in files(path)] == before:
             time.sleep(0.001)
         time.sleep(0.01 * kills)
         if process.poll() is not None:
@@ -349,18 +443,75 @@ def test_a_killed_process_goes_on(tmp_path, batch_size):
             assert_array_equal(whole[name], resumed[name])
 
 
+WAYS = {
+    "tune": ("tune=class_cv", "tune.n_folds=2", "tune.grid={model.lam_relative:[0.1,0.3]}"),
+    "sweep": ("-m", "model.lam_relative=0.1,0.3"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_killed_tune_or_sweep_goes_on_by_the_same_command(tmp_path, way):
+    def start(folder, *more):
+        command = [sys.executable, "-m", "zsl.main", "dataset=synthetic", "model.n_iter=40", "inference=aag",
+                   "tracking=none", f"output_dir={folder}", *WAYS[way], *more]  # fmt: skip
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        return subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def found(folder):
+        runs = []
+        for path in sorted(tmp_path.glob(f"{folder}/**/results.json")):
+            with np.load(path.with_name("dictionaries.npz")) as arrays:
+                numbers = {name: array.tobytes() for name, array in arrays.items()}
+            record = json.loads(path.read_text(encoding="utf-8"))
+            runs.append((numbers, record["trials"], record["metrics"]["acc_class"]))
+        return runs
+
+    whole = start("whole")
+    keeping = ("model.checkpoint=ck/fit.npz", "model.checkpoint_minutes=1e-9")
+    killed, seen = start("killed", *keeping), set()
+    # In the midst of the second fit, when the file of the first is gone.
+    while len(seen) < 2 and killed.poll() is None:
+        seen |= {p.name for p in tmp_path.glob("ck/fit-*.npz")}
+        time.sleep(0.001)
+    killed.kill()
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.glob("ck/fit-*.npz"))) == 1
+    resumed = start("resumed", *keeping)
+    for one in (resumed, whole):
+        out, _ = one.communicate(timeout=120)
+        assert one.returncode == 0, out.decode()
+    logs = "".join(p.read_text(encoding="utf-8") for p in tmp_path.glob("resumed/**/zsl.log"))
+    assert logs.count("going on from ck/fit-") == 1
+    assert len(found("whole")) == {"tune": 1, "sweep": 2}[way]
+    assert found("resumed") == found("whole")
+    assert not list(tmp_path.glob("ck/*"))
+
+
 def test_checkpoint_files(tmp_path):
-    c = Checkpoint(tmp_path / "c.npz", fingerprint({"a": 1}, [np.ones(3)]), 1e9)
+    problem = fingerprint({"a": 1}, [np.ones(3)])
+    c = Checkpoint(tmp_path / "c.npz", problem, 1e9)
+    assert c.path == Checkpoint(str(tmp_path / "c"), problem, 1e9).path == tmp_path / f"c-{problem[:8]}.npz"
+    assert Checkpoint(tmp_path / "lam0.1", problem, 1e9).path.name == f"lam0.1-{problem[:8]}.npz"
     assert c.load() is None
     assert not c.due()
     c.save({"x": np.arange(3)})
     assert_array_equal(c.load()["x"], np.arange(3))
-    assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]
-    (tmp_path / "c.npz").write_bytes(b"no zip")
+    assert list(tmp_path.iterdir()) == [c.path]
+    other = Checkpoint(tmp_path / "c", problem[:8] + "f" * 24, 1e9)
+    with pytest.raises(UserError, match="is a checkpoint of other data or settings"):
+        other.load()
+    c.path.write_bytes(b"no zip")
     with pytest.raises(UserError, match="is not a checkpoint of zsl"):
         c.load()
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    halves = [c._partial.with_name(c._partial.name.replace(str(os.getpid()), str(k))) for k in (gone.pid, 1)]
+    for path in halves:
+        path.touch()
     c.remove()
     c.remove()
+    assert list(tmp_path.iterdir()) == halves[1:]
 
 
 def test_bar_is_silent_unless_on_a_terminal(monkeypatch, capsys):
@@ -374,10 +525,69 @@ def test_bar_is_silent_unless_on_a_terminal(monkeypatch, capsys):
     assert "objective 0.125" in capsys.readouterr().err
 
 
+def encode_loosely(X, D, lam, *, init=None):
+    return sparse_encode(X, D, lam, init=init, tol=1e-3)
+
+
+class Solver:
+    def __init__(self, tol):
+        self.tol = tol
+
+    def __call__(self, X, D, lam, *, init=None):
+        return sparse_encode(X, D, lam, init=init, tol=self.tol)
+
+    def method(self, X, D, lam, *, init=None):
+        return self(X, D, lam, init=init)
+
+
+def enclosing(tol):
+    def encode(X, D, lam, *, init=None):
+        return sparse_encode(X, D, lam, init=init, tol=tol)
+
+    return encode
+
+
+SOLVERS = """
+from functools import partial
+from test_learning import Solver, enclosing, encode_loosely
+from zsl.sparse import sparse_encode
+solvers = [
+    None, sparse_encode, encode_loosely, partial(sparse_encode, tol=1e-3), partial(sparse_encode, tol=1e-4),
+    partial(encode_loosely), partial(sparse_encode, solver=encode_loosely, tol=1e-3),
+    partial(sparse_encode, solver=partial(encode_loosely, init=None), tol=1e-3), Solver(1e-3), Solver(1e-4),
+    Solver(1e-3).method, enclosing(1e-3), enclosing(1e-4), lambda X, D, lam, *, init=None: 1,
+    lambda X, D, lam, *, init=None: 2, lambda X, D, lam, *, init=None: X in {"a", "b", "c"},
+]
+"""
+
+
+def test_solvers_are_told_apart_and_known_again_in_another_process():
+    code = SOLVERS + (
+        "from zsl.sparse.checkpoint import fingerprint\n"
+        "print(*[fingerprint({'solver': s}, []) for s in solvers])"
+    )  # fmt: skip
+    found = []
+    for seed in "01":
+        paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+        # Addresses differ from process to process, and so does the order of sets.
+        out = subprocess.run([sys.executable, "-c", f"x = [object() for _ in range(10**{seed})]\n" + code], text=True,
+                             env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed}, capture_output=True,
+                             check=True)  # fmt: skip
+        found.append(out.stdout.split())
+    assert found[0] == found[1]
+    assert len(set(found[0])) == len(found[0]) == 16
+
+
+def test_a_function_that_encloses_itself_has_a_description():
+    def encode(X, D, lam, *, init=None):
+        return encode
+
+    assert fingerprint({"solver": encode}, []) == fingerprint({"solver": encode}, [])
+
+
 def test_solver_settings_are_part_of_a_checkpoint(problem, tmp_path):
-    X, _, Z, Z_unseen = problem
     prints = set()
-    for solver in (None, partial(sparse_encode, tol=1e-3), partial(sparse_encode, tol=1e-4)):
+    for solver in (None, partial(sparse_encode, tol=1e-3), partial(sparse_encode, tol=1e-4), encode_loosely):
         m = CoupledDictionaries(solver=solver, checkpoint=str(tmp_path / "c"))
-        prints.add(m._checkpoint(X, Z, Z_unseen).problem)
-    assert len(prints) == 3
+        prints.add(m._checkpoint(*problem).problem)
+    assert len(prints) == 4

@@ -16,6 +16,7 @@ from zsl.data.tabular import write_class_csv
 from zsl.errors import UserError
 from zsl.loading import read_data
 from zsl.models import CoupledDictionaries
+from zsl.pipeline import Pipeline
 
 QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag", "tracking=none")
 
@@ -154,3 +155,15 @@ def test_processes_that_run_and_that_do_not():
     assert records.alive({**mine, "started": "1"}) is False  # the number is used again
     assert records.alive({**mine, "pid": 2**22 + 1}) is False
     assert records.alive({**mine, "host": "another"}) is None
+
+
+def test_a_path_from_python_is_recorded_as_text(tmp_path):
+    """Paths in a configuration used to end the run when its model was saved."""
+    cfg = compose([*QUICK, f"output_dir={tmp_path}"])
+    cfg.model.checkpoint = tmp_path / "ck"
+    plain = resolve(cfg)
+    assert plain["model"]["checkpoint"] == str(tmp_path / "ck")
+    assert records.digest(plain, read_data(plain).key) == digest()
+    run(cfg, tmp_path / "run")
+    assert Pipeline.load(tmp_path / "run" / "model.npz").model.checkpoint == str(tmp_path / "ck")
+    assert not list(tmp_path.glob("ck*"))

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -22,8 +23,11 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from zsl import bench_learning
+from zsl.bench_arguments import need_writable, whole
 from zsl.bench_report import Result, bar_plot, print_table, target_rows, write_table
 from zsl.checks import Array
+from zsl.errors import UserError, too_large, unforeseen
 from zsl.sparse.encode import sparse_encode
 from zsl.sparse.lasso import duality_gap, lambda_max, scale
 
@@ -74,7 +78,7 @@ def synthetic(n: int, p: int, r: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def real(n: int, r: int, seed: int = 0) -> tuple[Array, Array] | None:
-    """The same of image features (cifar_awa), or None where they are not on this machine."""
+    """The same of image features (cifar_awa), or None where they are not on this machine or fewer than ``n + r``."""
     shared = Path(os.environ.get("ZSL_SHARED", Path(__file__).resolve().parents[1] / ".." / "shared"))
     path = shared / "data" / "cifar_awa" / "lite0_1280.npz"
     if not path.exists():
@@ -82,6 +86,9 @@ def real(n: int, r: int, seed: int = 0) -> tuple[Array, Array] | None:
     rng = np.random.default_rng(seed)
     with np.load(path) as file:
         F = unit_rows(file["features"].astype(np.float64))
+    if n + r > len(F):
+        print(f"cifar_awa is left out: it has {len(F)} images, and {n} to encode and {r} as atoms make {n + r}.")
+        return None
     rows = rng.permutation(len(F))
     return F[rows[:n]], perturbed(F[rows[n : n + r]], 0.5, rng)
 
@@ -144,7 +151,7 @@ def race(problem: Problem, contenders: dict[str, Contender], rounds: int) -> lis
     """Time the contenders on the problem, in turn; the first run of each is a warm-up and yields its gap."""
     results, runs = [], []
     for name, contender in contenders.items():
-        result = Result(problem.name, name)
+        result = Result(problem.name, name, shape=(*problem.X.shape, len(problem.D)))
         results.append(result)
         try:
             run, result.n_rows = contender(problem)
@@ -274,18 +281,67 @@ def main(argv: list[str] | None = None) -> None:
         "growth in n and r; memory and time of a fit in the shape of awa2 or vgg19; growth with rows read from a file; "
         "label spreading over many images (default: all but the last four)",
     )  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=5, help="timed rounds per problem (default 5)")
-    parser.add_argument("-n", type=int, default=2000, help="rows to encode or to learn from (default 2000)")
-    parser.add_argument("-r", type=int, default=1200, help="atoms of encode (default 1200)")
-    parser.add_argument("-p", type=int, default=1024, help="synthetic dimensions of encode (default 1024)")
-    parser.add_argument("--iterations", type=int, default=1, help="alternations of the awa2 and vgg19 fits (default 1)")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10**4, 10**5, 10**6], help="row counts of `rows`")
+    parser.add_argument(
+        "--rounds", type=whole(1), default=5,
+        help="timed rounds per problem of encode, sweep, learn and growth; 20 times as many of image (default 5)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-n", type=whole(1), default=2000, help="rows of encode and learn, and a tenth of them of sweep (default 2000)"
+    )
+    parser.add_argument(
+        "-r", type=whole(1), default=1200,
+        help="atoms of encode (default 1200), and of learn where no image features are here; "
+        f"else learn, like image, has {_REAL_ATOMS}",
+    )  # fmt: skip
+    parser.add_argument(
+        "-p", type=whole(1), default=1024,
+        help="dimensions of synthetic features (default 1024): of encode, and of image and learn where no image "
+        "features are here",
+    )  # fmt: skip
+    parser.add_argument(
+        "--iterations", type=whole(0), default=1, help="alternations of the awa2 and vgg19 fits (default 1)"
+    )
+    parser.add_argument(
+        "--sizes", type=whole(bench_learning.N_CLASSES), nargs="+", default=[10**4, 10**5, 10**6],
+        help="row counts of rows (default 10000 100000 1000000)",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("multirun/bench"), help="folder for JSON, tables and plot")
     arguments = parser.parse_args(argv)
-    parts, began = arguments.only, time.perf_counter()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    record: dict[str, Any] = {"environment": environment()}
+    name = "bench" if len(arguments.only) > 1 else arguments.only[0]
+    try:
+        need_writable(arguments.out, [f"{name}.{suffix}" for suffix in ("json", "md", "svg")])
+    except UserError as refused:
+        parser.error(str(refused))
+    began = time.perf_counter()
+    record: dict[str, Any] = {"environment": environment(), "arguments": {**vars(arguments), "out": str(arguments.out)}}
     results: list[Result] = []
+    failed = None
+    try:
+        _measure(arguments, record, results)
+    except UserError as error:
+        failed = str(error)
+    except Exception as error:
+        if not too_large(error):
+            raise
+        failed = unforeseen(error, "make -n, -r, -p or --sizes smaller")
+    if record.keys() & set(PARTS):
+        # Of the parts before one that failed too.
+        record["targets"] = target_rows(results, record)
+        record["minutes"] = (time.perf_counter() - began) / 60
+        if results:
+            bar_plot(results, arguments.out / f"{name}.svg")
+        print(write_table(results, record, arguments.out / f"{name}.md"))
+        path = arguments.out / f"{name}.json"
+        path.write_text(json.dumps(record, indent=1))
+        print(f"written: {path} and .md{', .svg' if results else ''}; {record['minutes']:.1f} minutes")
+    if failed is not None:
+        print(f"zsl.bench: {failed}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _measure(arguments: argparse.Namespace, record: dict[str, Any], results: list[Result]) -> None:
+    """Run the parts, and add what they find to ``record`` and ``results``."""
+    parts = arguments.only
     for part in ("encode", "image", "sweep"):
         if part not in parts:
             continue
@@ -306,30 +362,18 @@ def main(argv: list[str] | None = None) -> None:
         record["growth"] = growth(arguments.rounds)
         for axis, fit in record["growth"].items():
             print(f"time grows as {axis}^{fit['exponent']:.2f} over {axis} = {fit['sizes']}")
-    if {"learn", "awa2", "vgg19", "rows"} & set(parts):
-        from zsl import bench_learning
-
-        if "learn" in parts:
-            X, D = real(arguments.n, _REAL_ATOMS) or synthetic(arguments.n, arguments.p, arguments.r)
-            record["learn"] = bench_learning.race(X, D, penalty_for(X, D, 20), arguments.rounds)
-        for shape in ("awa2", "vgg19"):
-            if shape in parts:
-                record[shape] = bench_learning.in_a_process(shape, arguments.iterations)
-        if "rows" in parts:
-            record["rows"] = bench_learning.growth(arguments.sizes)
+    if "learn" in parts:
+        X, D = real(arguments.n, _REAL_ATOMS) or synthetic(arguments.n, arguments.p, arguments.r)
+        record["learn"] = bench_learning.race(X, D, penalty_for(X, D, 20), arguments.rounds)
+    for shape in ("awa2", "vgg19"):
+        if shape in parts:
+            record[shape] = bench_learning.in_a_process(shape, arguments.iterations)
+    if "rows" in parts:
+        record["rows"] = bench_learning.growth(arguments.sizes)
     if "spreading" in parts:
         from zsl import bench_spreading
 
         record["spreading"] = bench_spreading.bench()
-    record["targets"] = target_rows(results, record)
-    record["minutes"] = (time.perf_counter() - began) / 60
-    name = "bench" if len(parts) > 1 else parts[0]
-    if results:
-        bar_plot(results, arguments.out / f"{name}.svg")
-    print(write_table(results, record, arguments.out / f"{name}.md"))
-    path = arguments.out / f"{name}.json"
-    path.write_text(json.dumps(record, indent=1))
-    print(f"written: {path} and .md{', .svg' if results else ''}; {record['minutes']:.1f} minutes")
 
 
 def _problems(part: str, n: int, r: int, p: int) -> list[tuple[Problem, dict[str, Contender]]]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array
+from zsl.errors import UserError, unforeseen
 from zsl.models.coupled import CoupledDictionaries
 from zsl.models.coupling import Attributes, Visual
 from zsl.sparse import Codes, objective, sparse_encode
@@ -24,6 +25,8 @@ from zsl.sparse.learning import learn
 # Published features in batch mode: images, dimensions, atoms, attributes.
 SHAPES = {"awa2": (23527, 2048, 2100, 85), "vgg19": (24295, 4096, 4400, 85)}
 _TOL = 1e-4
+# Seen classes of simulated rows, each with a row at least.
+N_CLASSES = 40
 
 
 def ours(X: Array, D: Array, lam: float, n_iter: int, batch_size: int | None) -> Array:
@@ -170,7 +173,7 @@ def race(
         row = {
             "contender": name, "start": start, "target": target, "objective": tried[name].run(n_passes, size)[1],
             "passes": n_passes, "batch_size": size, "seconds": seconds[name], "ratio": median / own,
-            "shape": [*X.shape, len(D)],
+            "shape": [*X.shape, len(D)], "rounds": rounds,
         }  # fmt: skip
         batch = "all rows at once" if size == len(X) else f"batches of {size}"
         print(f"  {name}: {median:.2f} s ({n_passes} passes, {batch}, {len(seconds[name])} rounds), "
@@ -188,9 +191,11 @@ def _seconds(run: Callable[[], Any]) -> float:
 def in_a_process(shape: str, n_iter: int, **more: Any) -> dict[str, Any]:
     """Time and peak memory of one fit, in a process of its own."""
     arguments = json.dumps({"shape": shape, "n_iter": n_iter, **more})
-    out = subprocess.run(
-        [sys.executable, "-m", "zsl.bench_learning", arguments], stdout=subprocess.PIPE, text=True, check=True
-    )
+    out = subprocess.run([sys.executable, "-m", "zsl.bench_learning", arguments], stdout=subprocess.PIPE, text=True)
+    if out.returncode:
+        about = f"{shape}, {more['n']} rows" if "n" in more else shape
+        how = "was killed, as the system does where memory ends" if out.returncode < 0 else "failed, as said above"
+        raise UserError(f"the process that measures {about} {how}; leave that part out or make it smaller.")
     found: dict[str, Any] = json.loads(out.stdout.splitlines()[-1])
     print(f"{shape}: " + ", ".join(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in found.items()))
     return found
@@ -202,22 +207,25 @@ def growth(sizes: list[int], p: int = 256, r: int = 512) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         for n in sizes:
             found.append(in_a_process("rows", 1, n=n, p=p, r=r, folder=folder))
-    exponent = float(np.polyfit(np.log(sizes), np.log([f["seconds"] for f in found]), 1)[0]) if len(sizes) > 1 else 0.0
+    exponent = None
+    if len(set(sizes)) > 1:
+        exponent = float(np.polyfit(np.log(sizes), np.log([f["seconds"] for f in found]), 1)[0])
     memory = [f["anonymous_mb"] for f in found]
-    print(f"time grows as n^{exponent:.3f} over n = {sizes}; anonymous memory {min(memory):.0f}-{max(memory):.0f} MB")
+    grows = "" if exponent is None else f"time grows as n^{exponent:.3f} over n = {sizes}; "
+    print(f"{grows}anonymous memory {min(memory):.0f}-{max(memory):.0f} MB")
     return {"sizes": sizes, "runs": found, "exponent": exponent}
 
 
 def _features(n: int, p: int, path: Path | None, seed: int = 0) -> tuple[Array, Array]:
-    """l2-normalised ReLU features of 40 classes, float32, made in pieces; in a memory map if there is a path."""
+    """l2-normalised ReLU features of ``N_CLASSES`` classes, float32, made in pieces; in a memory map at ``path``."""
     rng = np.random.default_rng(seed)
-    common, means = rng.gamma(1.0, 1.0, p) - 0.3, 0.8 * rng.standard_normal((40, p))
+    common, means = rng.gamma(1.0, 1.0, p) - 0.3, 0.8 * rng.standard_normal((N_CLASSES, p))
     mixing = (rng.standard_normal((64, p)) / 8).astype(np.float32)
     X: Array = np.empty((n, p), np.float32)[:0] if path else np.empty((n, p), np.float32)
     if path:
         X = np.lib.format.open_memmap(path, "w+", np.float32, (n, p))
-    y = rng.integers(40, size=n)
-    y[:40] = np.arange(40)
+    y = rng.integers(N_CLASSES, size=n)
+    y[:N_CLASSES] = np.arange(N_CLASSES)
     for i in range(0, n, 2048):
         label = y[i : i + 2048]
         F = (common + means[label]).astype(np.float32)
@@ -262,7 +270,7 @@ def _fit(shape: str, n_iter: int, n: int = 0, p: int = 0, r: int = 0, q: int = 8
         n, p, r, q = SHAPES[shape]
     path = Path(folder) / "X.npy" if folder else None
     X, y = _features(n, p, path)
-    table = np.random.default_rng(1).random((50, q), np.float32)
+    table = np.random.default_rng(1).random((N_CLASSES + 10, q), np.float32)
     Z: Array = table[y]
     if path:
         q = 16
@@ -273,11 +281,11 @@ def _fit(shape: str, n_iter: int, n: int = 0, p: int = 0, r: int = 0, q: int = 8
         X, y, Z = (np.load(path.with_name(name + ".npy"), mmap_mode="r") for name in ("X", "y", "Z"))
     solver = partial(sparse_encode, tol=_TOL)
     small = CoupledDictionaries(n_atoms=300, n_iter=1, solver=solver, batch_size=2048 if path else None)
-    small.fit(X[:2048], y[:2048], Z[:2048], table[40:])  # compiles
+    small.fit(X[:2048], y[:2048], Z[:2048], table[N_CLASSES:])  # compiles
     # The penalty is the model's default.
     model = CoupledDictionaries(n_atoms=r, n_iter=n_iter, solver=solver, batch_size=2048 if path else None)
     clock = time.perf_counter()
-    anonymous = _watched(lambda: model.fit(X, y, Z, table[40:]))
+    anonymous = _watched(lambda: model.fit(X, y, Z, table[N_CLASSES:]))
     found = {
         "n": n, "p": p, "r": r, "n_iter": n_iter, "seconds": time.perf_counter() - clock,
         "anonymous_mb": anonymous, "peak_rss_mb": _status("VmHWM"),
@@ -289,4 +297,7 @@ def _fit(shape: str, n_iter: int, n: int = 0, p: int = 0, r: int = 0, q: int = 8
 
 
 if __name__ == "__main__":
-    _fit(**json.loads(sys.argv[1]))
+    try:
+        _fit(**json.loads(sys.argv[1]))
+    except (OSError, MemoryError) as refused:
+        sys.exit(f"zsl.bench: {unforeseen(refused)}")

@@ -18,10 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from zsl.bench_arguments import whole
 from zsl.checks import Array
+from zsl.errors import UserError, unforeseen
 
 SIZES = (25_000, 50_000, 100_000)
 _SKLEARN_SIZE = 5_000
+# The problem that compiles the search; smaller ones would be nothing but that.
+_LEAST = 1_000
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def measure(L: int, **settings: object) -> Measured:
 
     Z_hat, Z, y = problem(L)
     cpu = time.process_time()
-    spread_report(Z_hat[:1000], Z, exact_neighbors_up_to=1 if L > EXACT_UP_TO else L)
+    spread_report(Z_hat[:_LEAST], Z, exact_neighbors_up_to=1 if L > EXACT_UP_TO else L)
     compiled = time.process_time()
     start = time.perf_counter()
     report = spread_report(Z_hat, Z, **settings)  # type: ignore[arg-type]
@@ -112,17 +116,20 @@ def bench(sizes: tuple[int, ...] = SIZES) -> dict[str, Any]:
             f"{m.residual:10.1e}{m.recall:10.4f}{m.stranded:10d}{m.accuracy:10.4f}",
             flush=True,
         )
-    large = [m for m in found if m.who == "zsl" and m.L in sizes]
-    exponent = growth(large) if len(large) > 1 else None
+    large = [m for m in found[2:] if m.who == "zsl"]
+    exponent = growth(large) if len(set(sizes)) > 1 else None
     if exponent is not None:
         print(f"growth exponent of processor time in the number of images: {exponent:.2f}")
-    return {"runs": [asdict(m) for m in found], "largest": asdict(large[-1]), "exponent": exponent}
+    return {"runs": [asdict(m) for m in found], "largest": asdict(max(large, key=lambda m: m.L)), "exponent": exponent}
 
 
 def _in_process(who: str, L: int) -> Measured:
     command = [sys.executable, "-m", "zsl.bench_spreading", "--one", who, str(L)]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return Measured(**json.loads(out.splitlines()[-1]))
+    out = subprocess.run(command, capture_output=True, text=True)
+    if out.returncode:
+        said = (out.stderr.strip().splitlines() or [f"status {out.returncode}"])[-1]
+        raise UserError(f"spreading over {L} images with {who} failed ({said.rstrip('.')}); use fewer images.")
+    return Measured(**json.loads(out.stdout.splitlines()[-1]))
 
 
 def _peak_mb() -> float:
@@ -133,14 +140,19 @@ def _peak_mb() -> float:
 def main(argv: list[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m zsl.bench_spreading", description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="numbers of test images")
+    parser.add_argument("--sizes", type=whole(_LEAST), nargs="+", default=list(SIZES), help="numbers of test images")
     parser.add_argument("--one", nargs=2, metavar=("WHO", "L"), help="measure one and print it as JSON")
     arguments = parser.parse_args(argv)
-    if arguments.one:
-        who, L = arguments.one[0], int(arguments.one[1])
-        print(json.dumps(asdict(measure_sklearn(L) if who == "scikit-learn" else measure(L))))
-    else:
-        bench(tuple(arguments.sizes))
+    try:
+        if arguments.one:
+            who, L = arguments.one[0], int(arguments.one[1])
+            print(json.dumps(asdict(measure_sklearn(L) if who == "scikit-learn" else measure(L))))
+        else:
+            bench(tuple(arguments.sizes))
+    except UserError as error:
+        sys.exit(f"zsl.bench_spreading: {error}")
+    except MemoryError as error:
+        sys.exit(f"zsl.bench_spreading: {unforeseen(error, 'use fewer images')}")
 
 
 if __name__ == "__main__":

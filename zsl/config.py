@@ -214,7 +214,7 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        plain = OmegaConf.to_container(cfg, resolve=True)
+        plain = _without_paths(OmegaConf.to_container(cfg, resolve=True))
     except OmegaConfBaseException as error:
         raise UserError(" ".join(str(error).split())) from error
     assert isinstance(plain, dict)
@@ -224,6 +224,15 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
         # The short form where no command line rewrote it, as in a sweep that a YAML file describes.
         dataset["semantics"] = {**compose().dataset.semantics, "source": dataset["semantics"]}
     return {str(k): v for k, v in plain.items()}
+
+
+def _without_paths(value: Any) -> Any:
+    """Paths, which Python callers may put in, as the text that records, files and stores hold."""
+    if isinstance(value, dict):
+        return {k: _without_paths(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(v) for v in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 # --- Hydra's errors in one sentence -------------------------------------------------------------------------

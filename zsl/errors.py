@@ -31,8 +31,22 @@ def reason(error: BaseException) -> str:
     return " ".join(str(text).split())
 
 
-def unforeseen(error: OSError | MemoryError) -> str:
-    """The sentence of a command that ends in an error of the machine which no reader or writer has foreseen."""
-    if isinstance(error, MemoryError):
-        return f"there is not enough memory ({reason(error)}); free some, or use smaller data."
-    return f"{error.filename or 'a file'} cannot be used ({reason(error)}); check that it exists and is yours to use."
+def too_large(error: BaseException) -> bool:
+    """Whether ``error`` says that something does not fit into memory, or would not into any."""
+    # NumPy has no exception of its own for shapes beyond the range of addresses.
+    beyond = ("array is too big", "Maximum allowed dimension exceeded", "maximum supported dimension")
+    return isinstance(error, MemoryError) or (type(error) is ValueError and any(t in str(error) for t in beyond))
+
+
+def unforeseen(error: Exception, smaller: str = "free some, or use smaller data") -> str:
+    """The sentence of a command that ends in an error of the machine which no reader or writer has foreseen.
+
+    Parameters
+    ----------
+    error : an OSError, or one that is :func:`too_large`
+    smaller : what helps where memory does not suffice
+    """
+    if too_large(error):
+        return f"there is not enough memory ({reason(error).rstrip('.')}); {smaller}."
+    file = getattr(error, "filename", None) or "a file"
+    return f"{file} cannot be used ({reason(error)}); check that it exists and is yours to use."

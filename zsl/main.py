@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from zsl.config import check_flags, conf_dir, explain, normalise_argv
-from zsl.errors import UserError
+from zsl.errors import UserError, too_large, unforeseen
 from zsl.interruption import terminable
 
 if TYPE_CHECKING:
@@ -51,7 +51,12 @@ def job(cfg: DictConfig) -> None:
             raise
         # SIGTERM to one worker of a parallel sweep ends its job, which is KILLED now; the others go on.
         log.error("the run was terminated")
-    except Exception:
+    except Exception as error:
+        if too_large(error) and not _TRACEBACK:
+            if hydra.mode is RunMode.RUN:
+                _fail(_memory(error))
+            log.error("%s", _memory(error))
+            return
         log.exception("the run failed")  # Hydra keeps tracebacks out of the job's own log
         if hydra.mode is RunMode.RUN or _TRACEBACK:
             raise
@@ -97,6 +102,8 @@ def _explain(error: BaseException, arguments: list[str], *, in_sweep: bool) -> N
         raise error
     if isinstance(error, UserError):
         _fail(error)
+    if isinstance(error, Exception) and too_large(error):
+        _fail(_memory(error))
     if isinstance(error, HydraException | OmegaConfBaseException):
         _fail(UserError(explain(error, arguments)))
     if isinstance(error, KeyboardInterrupt):
@@ -109,6 +116,13 @@ def _explain(error: BaseException, arguments: list[str], *, in_sweep: bool) -> N
         # The output folder: every file that is read has a sentence of its own.
         _fail(UserError(f"{error.filename} cannot be written ({error.strerror}); set output_dir=FOLDER to another."))
     raise error
+
+
+def _memory(error: Exception) -> UserError:
+    """What did not fit into memory, and which settings its size depends on."""
+    return UserError(
+        unforeseen(error, "make model.n_atoms or model.batch_size smaller, or store the features as float32")
+    )
 
 
 def _fail(error: UserError) -> NoReturn:

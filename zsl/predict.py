@@ -23,7 +23,7 @@ from typing import Any, NoReturn, TextIO
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import UserError, writing
+from zsl.errors import UserError, unforeseen, writing
 from zsl.pipeline import MODEL, Pipeline
 from zsl.stages import infer
 
@@ -202,8 +202,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"zsl.predict: {error}", file=sys.stderr)
         return 1
-    except OSError as error:
-        print(f"zsl.predict: {error.filename}: {error.strerror}.", file=sys.stderr)
+    except (OSError, MemoryError) as error:
+        print(f"zsl.predict: {unforeseen(error, 'free some, or predict for fewer images at a time')}", file=sys.stderr)
         return 1
     return 0
 

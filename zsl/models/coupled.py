@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -19,7 +18,7 @@ from zsl.inference.labels import nearest
 from zsl.models.base import check_training, need_fitted
 from zsl.models.coupling import Attributes, Joint, Visual, semantic_atoms
 from zsl.sparse import Codes, Encoder, lambda_max, objective, sparse_encode
-from zsl.sparse.checkpoint import Checkpoint, fingerprint
+from zsl.sparse.checkpoint import Checkpoint, check_name, fingerprint
 from zsl.sparse.dictionary import unit_atoms
 from zsl.sparse.learning import State, learn
 
@@ -85,8 +84,10 @@ class CoupledDictionaries:
         Online: at 1 the statistics reach back about one pass, at more less far; 0 forgets nothing, not even what
         earlier passes saw, which keeps the dictionary near their codes.
     checkpoint : path, optional
-        Where to keep, every ``checkpoint_minutes``, all that is needed to go on after a kill: the same ``fit`` then
-        ends at the same dictionaries, to the bit. Removed when ``fit`` is done.
+        The beginning of the name of a file that keeps, every ``checkpoint_minutes``, all that is needed to go on after
+        a kill: the same ``fit`` then ends at the same dictionaries, to the bit. Each problem (data and settings) has a
+        file of its own, ``ck-1a2b3c4d.npz`` for ``ck``, so that the fits of a sweep or of tuning may share the setting.
+        Removed when ``fit`` is done.
 
     Notes
     -----
@@ -150,7 +151,7 @@ class CoupledDictionaries:
     seed: Seed = 0
     batch_size: Count | None = None
     forgetting: NonNegative = 1.0
-    checkpoint: str | None = None
+    checkpoint: str | Path | None = None
     checkpoint_minutes: Positive = 5.0
 
     # Not needed for scores, and as large as the data.
@@ -162,6 +163,8 @@ class CoupledDictionaries:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.checkpoint is not None:
+            check_name(self.checkpoint)
 
     @property
     def information(self) -> tuple[str, ...]:
@@ -176,11 +179,12 @@ class CoupledDictionaries:
         Raises
         ------
         UserError
-            On arguments that do not fit together, see :func:`zsl.models.base.check_training`; on a checkpoint of
-            other data or settings.
+            On arguments that do not fit together, see :func:`zsl.models.base.check_training`; on a checkpoint that
+            cannot be written, or is damaged.
         """
         check_fields(self)
         X, y, Z, Z_unseen = check_training(X, y, Z, Z_unseen, in_pieces=self.batch_size is not None)
+        checkpoint = self._checkpoint(X, y, Z, Z_unseen)
         rng = np.random.default_rng(self.seed)
         r = self.n_atoms or default_n_atoms(len(X), X.shape[1], Z.shape[1])
         Dx = initial_atoms(X, r, self.init, rng)
@@ -191,7 +195,6 @@ class CoupledDictionaries:
             )
         self.Z_unseen_ = Z_unseen
         attributes = Attributes(Z, y)
-        checkpoint = self._checkpoint(X, Z, Z_unseen)
         if self.coupling == "joint":
             self._learn_jointly(X, attributes, Z_unseen, Dx, rng, checkpoint)
         else:
@@ -238,15 +241,15 @@ class CoupledDictionaries:
     def _ridge(self) -> float:
         return self.beta if self.atoms == "ridge" else 0.0
 
-    def _checkpoint(self, X: Array, Z: Array, Z_unseen: Array) -> Checkpoint | None:
+    def _checkpoint(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> Checkpoint | None:
         if self.checkpoint is None:
             return None
-        free = ("checkpoint", "checkpoint_minutes", "solver")
-        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init and f.name not in free}
-        solver = self.solver.keywords if isinstance(self.solver, partial) else self.solver
-        pieces = (V[i : i + _BLOCK] for V in (X, Z, Z_unseen) for i in range(0, len(V), _BLOCK))
-        problem = fingerprint({**settings, "solver": solver}, pieces)
-        return Checkpoint(Path(self.checkpoint), problem, self.checkpoint_minutes)
+        names = [f.name for f in dataclasses.fields(self) if f.init]
+        about = {name: getattr(self, name) for name in names if name not in ("checkpoint", "checkpoint_minutes")}
+        # What a state consists of too: that of another version belongs to another problem.
+        about["state"] = [f.name for f in dataclasses.fields(State)]
+        pieces = (V[i : i + _BLOCK] for V in (X, y, Z, Z_unseen) for i in range(0, len(V), _BLOCK))
+        return Checkpoint(self.checkpoint, fingerprint(about, pieces), self.checkpoint_minutes)
 
     def _learn(
         self, task: Visual, D: Array, rng: np.random.Generator, checkpoint: Checkpoint | None, B: Array | None = None

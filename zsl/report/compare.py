@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import UserError, reason
+from zsl.errors import UserError, reason, unforeseen
 from zsl.records import RESULTS, records_of
 from zsl.report.paired import Difference, difference
 from zsl.tuning import SELECTED
@@ -260,6 +260,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         show(table(records, metric), metric, heading(records[0]["key"]))
     except UserError as error:
         print(f"zsl: {error}", file=sys.stderr)
+        sys.exit(1)
+    except (OSError, MemoryError) as error:
+        print(f"zsl: {unforeseen(error)}", file=sys.stderr)
         sys.exit(1)
 
 

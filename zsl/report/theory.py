@@ -24,7 +24,7 @@ from zsl.data.folder import Folder
 from zsl.data.load import load_table
 from zsl.data.tables import class_list
 from zsl.data.transforms import Preprocess, preprocess
-from zsl.errors import UserError
+from zsl.errors import UserError, unforeseen
 from zsl.models.coupled import default_n_atoms
 
 _ASKED = (0.1, 1.0)  # deviations whose price in images is always shown
@@ -366,6 +366,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         show(problem, sections(problem, constants))
     except UserError as error:
         print(f"zsl: {error}", file=sys.stderr)
+        sys.exit(1)
+    except (OSError, MemoryError) as error:
+        print(f"zsl: {unforeseen(error)}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -4,48 +4,82 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
+import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import UserError
+from zsl.errors import UserError, reason, writing
+
+log = logging.getLogger(__name__)
+
+# Digits of the fingerprint that stand in a file's name; the whole of it stands in the file.
+_DIGITS = 8
+_REMEDY = "set model.checkpoint to another name"
 
 
 class Checkpoint:
-    """A file of named arrays.
+    """A file of named arrays. Every problem has one of its own, so that many of one ``name`` may lie beside each other.
 
     Parameters
     ----------
-    path : Path
-        The file; its folder is made where it is missing.
+    name : str or Path
+        The beginning of the file's name: with ``ck`` or ``ck.npz`` the file is ``ck-1a2b3c4d.npz``, with the first
+        digits of ``problem``. Its folder is made where it is missing.
     problem : str
         What the arrays belong to, see :func:`fingerprint`.
     minutes : float
         Time between two writes of :meth:`due`.
+
+    Raises
+    ------
+    UserError
+        If the file could not be written.
     """
 
-    def __init__(self, path: Path, problem: str, minutes: float) -> None:
-        self.path, self.problem, self.minutes = path, problem, minutes
+    def __init__(self, name: str | Path, problem: str, minutes: float) -> None:
+        check_name(name)
+        stem = Path(name).name.removesuffix(".npz")
+        self.path = Path(name).with_name(f"{stem}-{problem[:_DIGITS]}.npz")
+        self.problem, self.minutes = problem, minutes
+        # Two jobs of a sweep may have the same problem; neither may write into what the other is writing.
+        self._partial = self.path.with_name(f"{self.path.name}.{socket.gethostname()}-{os.getpid()}.partial")
+        if os.path.isdir(self.path):
+            raise UserError(f"model.checkpoint: {self.path} is a folder; {_REMEDY}.")
+        with writing(self.path, f"set model.checkpoint={name} to another place"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._partial.touch()
+            self._partial.unlink()
         self._written = time.monotonic()
 
     def due(self) -> bool:
         return time.monotonic() - self._written >= 60 * self.minutes
 
     def save(self, arrays: dict[str, Array]) -> None:
-        """Replace the file in one step: a kill at any moment leaves the old one or the new one."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_name(self.path.name + ".partial")
-        with partial.open("wb") as file:
-            np.savez(file, problem=np.array(self.problem), **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self.path)
+        """Replace the file in one step: a kill at any moment leaves the old one or the new one.
+
+        What the operating system refuses now, such as a full disk, is a warning: the work goes on.
+        """
+        about = {"problem": np.array(self.problem), "contents": np.array(_contents(arrays))}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._partial.open("wb") as file:
+                np.savez(file, **about, **arrays)  # type: ignore[arg-type]
+                file.flush()
+                os.fsync(file.fileno())
+            self._partial.replace(self.path)
+        except OSError as error:
+            log.warning("the checkpoint %s cannot be written (%s); the work goes on without.", self.path, reason(error))
+        finally:
+            _unlink(self._partial)
         self._written = time.monotonic()
 
     def load(self) -> dict[str, Array] | None:
@@ -54,30 +88,134 @@ class Checkpoint:
         Raises
         ------
         UserError
-            If the file is of another problem or no checkpoint at all.
+            If the file is no checkpoint, damaged or of another problem.
         """
         if not self.path.exists():
+            self._mention_others()
             return None
         try:
             with np.load(self.path) as file:
                 arrays = {name: file[name] for name in file.files}
-            problem = str(arrays.pop("problem"))
-        except (OSError, ValueError, KeyError, BadZipFile):
-            raise UserError(f"{self.path} is not a checkpoint of zsl; choose another path or remove it.") from None
-        if problem != self.problem:
+            problem, contents = str(arrays.pop("problem")), str(arrays.pop("contents"))
+        except FileNotFoundError:
+            return None  # another job of the same problem has ended in this moment
+        except MemoryError:
+            raise
+        except Exception as error:
+            # Zip, NumPy and what they stumble over: it is another file, or half of one.
             raise UserError(
-                f"{self.path} is a checkpoint of other data or settings; restore those, or remove it to start anew."
-            )
+                f"{self.path} is not a checkpoint of zsl, or damaged ({reason(error)}); remove it to start anew."
+            ) from None
+        if contents != _contents(arrays):
+            raise UserError(f"{self.path} is a damaged checkpoint; remove it to start anew.")
+        if problem != self.problem:
+            raise UserError(f"{self.path} is a checkpoint of other data or settings; {_REMEDY}, or remove it.")
         return arrays
 
     def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
+        """Remove the file, and what killed processes left half written of it."""
+        _unlink(self.path)
+        for path in self.path.parent.glob(f"{_literal(self.path.name)}.{_literal(socket.gethostname())}-*.partial"):
+            process = path.name.removesuffix(".partial").rpartition("-")[2]
+            if process.isdecimal() and not _runs(int(process)):
+                _unlink(path)
+
+    def _mention_others(self) -> None:
+        stem = self.path.name.removesuffix(f"{self.problem[:_DIGITS]}.npz")
+        pattern = _literal(stem) + "[0-9a-f]" * _DIGITS + ".npz"
+        others = sorted(path.name for path in self.path.parent.glob(pattern))
+        if others:
+            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+            log.info(
+                "%s%s beside %s: checkpoints of other data or settings, left alone; this fit starts anew.",
+                others[0], more, self.path,
+            )  # fmt: skip
 
 
-def fingerprint(settings: dict[str, Any], pieces: Iterable[Array]) -> str:
-    """A digest of settings and of data that comes in pieces."""
-    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True, default=str).encode(), digest_size=16)
+def check_name(name: str | Path) -> None:
+    """Refuse what cannot be the beginning of a file's name.
+
+    Raises
+    ------
+    UserError
+        If it is empty or a folder.
+    """
+    if not str(name) or "\0" in str(name):
+        raise UserError(f"model.checkpoint={str(name)!r} is not accepted: it should be a path, or null for none.")
+    if not Path(name).name or str(name).endswith(("/", os.sep)) or os.path.isdir(name):
+        raise UserError(f"model.checkpoint={name} is a folder; {_REMEDY}, such as {Path(name) / 'fit'}.")
+
+
+def fingerprint(settings: Mapping[str, Any], pieces: Iterable[Array]) -> str:
+    """A digest of settings and of data that comes in pieces; the same in every process, see :func:`described`."""
+    digest = hashlib.blake2b(json.dumps(described(settings), sort_keys=True).encode(), digest_size=16)
     for piece in pieces:
         digest.update(str((piece.shape, piece.dtype)).encode())
         digest.update(np.ascontiguousarray(piece).tobytes())
     return digest.hexdigest()
+
+
+def described(value: Any, within: tuple[int, ...] = ()) -> Any:
+    """``value`` as JSON that says what it is and not where in memory it lies.
+
+    Functions are told apart by module, name, code and what they enclose; partial functions by what they bind; other
+    objects by class and attributes.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if id(value) in within:
+        return "itself"
+    inner: Callable[[Any], Any] = partial(described, within=(*within, id(value)))
+    if isinstance(value, Mapping):
+        return {str(k): inner(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [inner(v) for v in value]
+    if isinstance(value, set | frozenset):
+        return sorted((inner(v) for v in value), key=repr)
+    if isinstance(value, partial):
+        return ["partial", inner(value.func), inner(value.args), inner(value.keywords)]
+    if isinstance(value, MethodType):
+        return [value.__name__, inner(value.__self__)]
+    if isinstance(value, FunctionType):
+        # A cell is empty while what it names is not yet defined.
+        cells = [getattr(cell, "cell_contents", None) for cell in value.__closure__ or ()]
+        bound = [value.__defaults__, value.__kwdefaults__, cells]
+        return [value.__module__, value.__qualname__, inner(value.__code__), inner(bound)]
+    if isinstance(value, CodeType):
+        return [value.co_code.hex(), inner(value.co_consts), value.co_names]
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return [str((value.shape, value.dtype)), hashlib.blake2b(np.ascontiguousarray(value).tobytes()).hexdigest()]
+    if isinstance(value, ModuleType):
+        return value.__name__
+    if isinstance(getattr(value, "__qualname__", None), str):
+        # Classes, built-in and compiled functions; the last have the function they were made of.
+        return [getattr(value, "__module__", None), value.__qualname__, inner(getattr(value, "__wrapped__", None))]
+    attributes = getattr(value, "__dict__", None)
+    return [inner(type(value)), inner(attributes) if attributes is not None else str(value)]
+
+
+def _contents(arrays: Mapping[str, Array]) -> str:
+    """Names, shapes and types: what a file must hold, whose archive format vouches for the numbers themselves."""
+    return json.dumps(sorted([name, list(A.shape), A.dtype.str] for name, A in arrays.items()))
+
+
+def _literal(text: str) -> str:
+    """``text`` for a glob pattern."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in text)
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s cannot be removed (%s).", path, reason(error))
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from zsl.errors import UserError
+from zsl.errors import UserError, unforeseen
 
 
 class _Parser(argparse.ArgumentParser):
@@ -54,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 said += repair_store(settings, folders[0], older_than=arguments.older_than)
     except UserError as error:
         print(f"zsl.tracking: {error}", file=sys.stderr)
+        return 1
+    except (OSError, MemoryError) as error:
+        print(f"zsl.tracking: {unforeseen(error)}", file=sys.stderr)
         return 1
     print("\n".join(said) if said else "nothing to do")
     return 0
