@@ -89,8 +89,8 @@ def test_duplicate_atoms_are_drawn_again(problem):
 @pytest.mark.parametrize("atoms", ["unit_ball", "ridge"])
 @pytest.mark.parametrize("size", [1.0, 1e-3])
 def test_atoms_drawn_again_do_not_raise_the_objective(rng, coupling, atoms, size):
-    # Fewer images than atoms, some of them copies: most atoms are unused or duplicates at every iteration, and used ones
-    # are copies of unused ones. With atoms at a price (ridge) and small features, every one may be unused.
+    # Fewer images than atoms, some of them copies: at every iteration most atoms are unused or duplicates, and some
+    # used ones are copies of unused ones. With atoms at a price (ridge) and small features, every one may be unused.
     X = rng.standard_normal((60, 20)) * size / 20**0.5
     X[40:50] = X[:10]
     y = np.arange(60) % 10

@@ -90,9 +90,10 @@ def _add_products(begin, rows, weights, X, AtX, keep, add):
             k += 1
 
 
-@njit(cache=True, fastmath=_FAST)
+# Without leave to reorder sums: numba's code in the process that compiles it need not be what it caches, and the last
+# digit of an objective must not depend on whether a fit went on in another process.
+@njit(cache=True)
 def _squared_residual(x, D, atoms, a):
-    total = 0.0
     # In pieces, so that the residual stays in cache while the atoms pass by.
     R = np.empty(len(x))
     for m in range(len(x)):
@@ -109,8 +110,22 @@ def _squared_residual(x, D, atoms, a):
         for m in range(len(R)):
             R[m] -= a0 * d0[m]
         k += 1
-    for m in range(len(R)):
+    s0, s1, s2, s3, s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    m = 0
+    while m + 8 <= len(R):
+        s0 += R[m] * R[m]
+        s1 += R[m + 1] * R[m + 1]
+        s2 += R[m + 2] * R[m + 2]
+        s3 += R[m + 3] * R[m + 3]
+        s4 += R[m + 4] * R[m + 4]
+        s5 += R[m + 5] * R[m + 5]
+        s6 += R[m + 6] * R[m + 6]
+        s7 += R[m + 7] * R[m + 7]
+        m += 8
+    total = ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+    while m < len(R):
         total += R[m] * R[m]
+        m += 1
     return total
 
 
