@@ -105,7 +105,7 @@ def as_matrix(
         entries or anything but numbers.
     """
     if np.ma.is_masked(X):
-        raise UserError(f"{name} has {np.ma.count_masked(X)} masked entries; fill or impute them.")
+        raise UserError(f"{name} has {int(np.ma.getmaskarray(X).sum())} masked entries; fill or impute them.")
     try:
         X = np.asarray(X)
     except ValueError:

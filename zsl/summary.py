@@ -121,7 +121,8 @@ def certificates(model: Model, stages: list[Stage]) -> dict[str, float]:
 def per_class(stages: list[Stage], data: ZeroShotData) -> list[dict[str, Any]]:
     """One row per unseen class; accuracies are absent for a class without images."""
     known = data.y_unseen >= 0
-    accuracy = {stage.name: class_accuracy(stage.scores[known], data.y_unseen[known]) for stage in stages}
+    y = data.y_unseen[known]
+    accuracy = {s.name: class_accuracy(s.scores[known], y) if known.any() else {} for s in stages}
     predicted = np.bincount(stages[-1].scores.argmax(axis=1), minlength=len(data.unseen))
     return [
         {

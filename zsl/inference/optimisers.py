@@ -17,8 +17,7 @@ import numpy as np
 from zsl.checks import Array
 from zsl.inference.entropy import Kernel, entropy, entropy_gradient, log_assignment, log_mean_assignment
 from zsl.sparse import sparse_encode
-from zsl.sparse.lasso import objective as lasso_objective
-from zsl.sparse.lasso import scale, soft_threshold
+from zsl.sparse.lasso import row_objectives, scale, soft_threshold
 
 # Halvings of the step after which a row counts as unable to descend: rounding, not geometry, is the limit then.
 _MAX_HALVINGS = 40
@@ -61,7 +60,7 @@ class AwareProblem:
 
     def lasso(self, A: Array) -> Array:
         """(L,) the objective without the entropy."""
-        return lasso_objective(self.X, self.Dx, A, self.lam)
+        return row_objectives(self.X, self.Dx, A, self.lam)
 
     def objective(self, A: Array) -> Array:
         """(L,) the objective at codes A (L, r)."""

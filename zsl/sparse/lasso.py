@@ -44,7 +44,11 @@ def soft_threshold(V: Array, t: float | Array) -> Array:
 
 def objective(X: Array, D: Array, A: Array, lam: float) -> Array:
     """``P`` of Eq. (5) for every row; (n,), float64, for any codes ``A`` (n, r); ``lam >= 0``."""
-    X, D, A = _checked(X, D, A, lam)
+    return row_objectives(*_checked(X, D, A, lam), lam)
+
+
+def row_objectives(X: Array, D: Array, A: Array, lam: float) -> Array:
+    """:func:`objective` of arguments that are known to fit, of any number of rows."""
     r, p = D.shape
     fit = np.empty(len(X))
     for rows in _blocks(len(X)):
