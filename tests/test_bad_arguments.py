@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -130,3 +131,57 @@ def test_the_message_names_the_argument(good):
         inference.aware(model, X, Z * np.nan)
     with pytest.raises(UserError, match="X has 7 columns where 8 are needed"):
         inference.mixture(good["anchors"], X[:, :7], good["seen"])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [(theory.nearest_law, (-0.5, 3)), (theory.nearest_law, (1.5, 3)), (theory.nearest_law, (0.5, 1.5)),
+     (theory.nearest_law, ("a", 3)), (theory.n_parameters, (-1, -2, 3)), (theory.n_parameters, (1.5, 1, 2)),
+     (theory.n_parameters, ("a", 1, 2)), (theory.network_cost, (10, [-1], 5, 3)), (theory.network_cost, (10, 5, 5, 3)),
+     (theory.network_cost, (10, None, 5, 3)), (theory.finest_zeta, (0, 3)), (theory.deviation_bound, (None, 10, 0.1)),
+     (theory.sparsity_limit, (None, 10)), (theory.recovery_probability, ("a", 1.0)),
+     (theory.epsilon_max, ([1.0], "a", 3)), (theory.distance_distribution, ([1.0], "a")),
+     (theory.label_probability, (0.1, None, 0.1)), (theory.mean_square_needed, ("a", 0.1))],
+)  # fmt: skip
+def test_theory_takes_sizes_and_numbers(function, arguments):
+    with pytest.raises(UserError, match=r"is not accepted|distances have"):
+        function(*arguments)
+
+
+def test_further_arguments_of_metrics_and_rules(good):
+    scores, y, seen = good["scores"], good["y"], good["is_seen_class"]
+    for ks in (3, "12", (0,), ("a",), None):
+        with pytest.raises(UserError, match="is not accepted"):
+            evaluation.evaluate(scores, y, ks)
+    for offset in (None, "a", np.zeros(2), np.nan):
+        with pytest.raises(UserError, match="offset"):
+            evaluation.gzsl(scores, y, seen, offset)
+    with pytest.raises(UserError, match="different lengths"):
+        evaluation.evaluate(scores, [[1], [1, 2]] + [0] * (N - 2))
+    with pytest.raises(UserError, match="best score is infinite"):
+        evaluation.probabilities(np.full((2, 3), -np.inf), 1.0)
+    short = inference.agnostic(good["model"], good["X"][:3])
+    with pytest.raises(UserError, match=r"start\.codes has 3 rows"):
+        inference.aware(good["model"], good["X"], good["Z_unseen"], start=short)
+
+
+def test_what_means_the_same_is_taken_alike(good):
+    expected = inference.spread(good["Z_hat"], good["Z_unseen"], class_mass=[1.0, 1.0, 2.0])
+    for shares in ((1.0, 1.0, 2.0), np.array([1.0, 1.0, 2.0]), [5e307, 5e307, 1e308]):
+        assert_allclose(inference.spread(good["Z_hat"], good["Z_unseen"], class_mass=shares), expected)
+    # Rounded to three digits, rows sum to one to three digits.
+    P = good["P"].astype(np.float16)
+    exact = P.astype(float) / P.astype(float).sum(axis=1, keepdims=True)
+    assert_allclose(evaluation.ece(P, good["y"]), evaluation.ece(exact, good["y"]), atol=2e-3)
+
+
+def test_rows_come_from_tables_as_well(good):
+    rng = np.random.default_rng(1)
+    X, y, Z = rng.random((60, P)), np.repeat(np.arange(6), 10), rng.random((6, Q))
+    fits = [
+        CoupledDictionaries(n_atoms=9, n_iter=1, batch_size=10).fit(table, y, Z[y], good["Z_unseen"])
+        for table in (X, pd.DataFrame(X), X.tolist())
+    ]
+    for m in fits[1:]:
+        assert_array_equal(m.Dx_, fits[0].Dx_)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from zsl.sparse import sparse_encode
 from zsl.sparse.products import _SMALL, blas, gram, product
 
 
@@ -71,3 +77,38 @@ def test_the_blas_that_numba_calls_is_found():
     # Were scipy's not among them, every strip would start threads of its own.
     found = {pool["filepath"] for pool in threadpool_info() if pool["user_api"] == "blas"}
     assert {pool["filepath"] for pool in blas().info() if pool["user_api"] == "blas"} == found
+
+
+def test_many_threads_leave_the_limit_as_they_found_it(rng):
+    # A second thread inside would find the first one's limit, and restore that when it leaves last.
+    X, D = rng.standard_normal((20, 64)), rng.standard_normal((100, 64))
+    with ThreadPoolExecutor(4) as pool:
+        before = [p["num_threads"] for p in threadpool_info()]
+        list(pool.map(lambda _: sparse_encode(X, D, 5.0), range(120)))
+        assert [p["num_threads"] for p in threadpool_info()] == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_worker_says_what_to_do(tmp_path):
+    # GNU OpenMP ends it with a line on the terminal, and the pool waits for it for ever.
+    script = tmp_path / "forks.py"
+    script.write_text(
+        "import multiprocessing, numpy as np\n"
+        "from zsl.errors import UserError\n"
+        "from zsl.sparse import sparse_encode\n"
+        "rng = np.random.default_rng(0)\n"
+        "X, D = rng.standard_normal((50, 30)), rng.standard_normal((60, 30))\n"
+        "def work(_):\n"
+        "    try:\n"
+        "        return float(sparse_encode(X, D, 20.0, solver='lars').gap.max())\n"
+        "    except UserError as error:\n"
+        "        return str(error)\n"
+        "if __name__ == '__main__':\n"
+        "    expected = work(0)\n"
+        "    with multiprocessing.get_context('fork').Pool(1) as pool:\n"
+        "        found = pool.map(work, [0])[0]\n"
+        "    assert found == expected or 'by spawn' in found, found\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        assert pool.map(work, [0])[0] == expected\n"
+    )
+    subprocess.run([sys.executable, str(script)], check=True, timeout=120)

@@ -361,6 +361,15 @@ def test_single_precision_reaches_tol_where_codes_are_as_dense_as_samples():
     assert (codes.gap <= 1e-5 * scale(X)).all()
 
 
+def test_rounding_to_single_precision_does_not_lift_a_row_over_tol():
+    rng = np.random.default_rng(3)
+    X, D = (np.abs(rng.standard_normal((n, 64))) + 3 for n in (300, 400))
+    X, D = X.astype(np.float32), (D / np.linalg.norm(D, axis=1, keepdims=True)).astype(np.float32)
+    lam = 1e-5 * float(np.median(lambda_max(X, D)))
+    # Codes of a double search that stopped just below 1e-4 end above it, up to 1.09e-4; rounding alone takes 3e-5.
+    assert (sparse_encode(X, D, lam, tol=1e-4).gap <= 1e-4 * scale(X)).all()
+
+
 def test_where_descent_stalls_the_path_is_followed():
     rng = np.random.default_rng(16)
     X, D = rng.standard_normal((6, 20)), rng.standard_normal((30, 20))

@@ -30,7 +30,7 @@ def test_law_of_the_nearest_by_hand():
     assert_allclose(theory.nearest_law(0.5, 3), 1 - 1 / 8)
     assert_allclose(theory.nearest_law([0.0, 1.0], 9), [0, 1])
     assert_allclose(theory.nearest_law(1e-18, 10), 1e-17, rtol=1e-12)  # 1 - (1 - R)^n would round to 0
-    with pytest.raises(UserError, match="nearest of 0"):
+    with pytest.raises(UserError, match="n_points=0"):
         theory.nearest_law(0.5, 0)
 
 

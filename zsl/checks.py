@@ -143,6 +143,8 @@ class Rows:
     """
 
     def __init__(self, source: Any, name: str) -> None:
+        if not hasattr(source, "dtype"):  # a table, a list
+            source = as_matrix(source, name)
         shape = tuple(getattr(source, "shape", ()))
         if len(shape) != 2 or 0 in shape:
             raise UserError(f"{name} has shape {shape}; a matrix with one sample per row is needed.")

@@ -26,21 +26,45 @@ is, nor the error of *attributes*. Theorem 2 is about Gaussian random matrices, 
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
-from collections.abc import Sequence
-from typing import NamedTuple, NewType
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import NamedTuple, NewType, ParamSpec, TypeVar
 
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from zsl.checks import Array, as_matrix
+from zsl.checks import Array, Count, as_matrix, check_value
 from zsl.errors import UserError
 
 Distance = NewType("Distance", float)
 """Euclidean, between two points in attribute space."""
 MeanSquare = NewType("MeanSquare", float)
 """Expected squared Euclidean error, over images."""
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_COUNTS = {"p", "q", "r", "n_classes", "n_images", "n_distances", "n_points", "parameters"}
+_ARRAYS = {"distances", "t", "R", "Z"}
+
+
+def _of_numbers(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Look at what is to be a size or a number before it is computed with."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            if name == "hidden":
+                check_value(list[Count], list(value) if isinstance(value, Iterable) else value, name)
+            elif name not in _ARRAYS:
+                check_value(Count if name in _COUNTS else float, value, name)
+        return function(*args, **kwargs)
+
+    return checked
 
 
 # --- how close is close enough ------------------------------------------------------------------------------
@@ -59,9 +83,11 @@ def class_distances(Z: Array) -> Array:
     return np.sort(pdist(Z))
 
 
+@_of_numbers
 def distance_distribution(distances: Array, t: Array | float) -> Array:
     """R(t): share of ``distances`` (m,) that are at most t, for t of any shape."""
     distances = _as_distances(distances)
+    t = _as_numbers(t, "t", np.inf)
     return np.searchsorted(np.sort(distances), t, side="right") / len(distances)
 
 
@@ -74,6 +100,15 @@ def _as_distances(distances: Array) -> Array:
     return distances
 
 
+def _as_numbers(values: Array | float, name: str, most: float) -> Array:
+    values = np.asarray(values)
+    if values.dtype.kind not in "iuf" or not ((values >= 0) & (values <= most)).all():
+        limit = "" if most == np.inf else f" to {most:g}"
+        raise UserError(f"{name}={values} is not accepted: it should be numbers from 0{limit}.")
+    return values.astype(np.float64)
+
+
+@_of_numbers
 def nearest_law(R: Array | float, n_points: int) -> Array:
     r"""Eq. (12) (``eq:distNN``): :math:`W(t) = 1 - (1 - R(t))^n`, the distribution of the distance to the nearest of n.
 
@@ -86,12 +121,11 @@ def nearest_law(R: Array | float, n_points: int) -> Array:
         Probability that one point is within t.
     n_points : int >= 1
     """
-    if n_points < 1:
-        raise UserError(f"the nearest of {n_points} points does not exist; at least one is needed.")
     with np.errstate(divide="ignore"):  # R = 1 gives W = 1 through log 0
-        return -np.expm1(n_points * np.log1p(-np.asarray(R, dtype=np.float64)))
+        return -np.expm1(n_points * np.log1p(-_as_numbers(R, "R", 1)))
 
 
+@_of_numbers
 def epsilon_max(distances: Array, zeta: float, n_points: int) -> Distance:
     r"""The largest error of a prediction at which another class is nearer with probability at most zeta.
 
@@ -111,14 +145,13 @@ def epsilon_max(distances: Array, zeta: float, n_points: int) -> Distance:
     """
     distances = _as_distances(distances)
     _need_probability(zeta, "zeta", below_one=True)
-    if n_points < 1:
-        raise UserError(f"the nearest of {n_points} points does not exist; at least one is needed.")
     level = -math.expm1(math.log1p(-zeta) / n_points)
     # The margin is for levels that are a multiple of 1/m but for rounding.
     allowed = math.floor(level * len(distances) * (1 + 1e-12))
     return Distance(float(np.sort(distances)[min(allowed, len(distances) - 1)]))
 
 
+@_of_numbers
 def finest_zeta(n_distances: int, n_points: int) -> float:
     """The smallest zeta that ``n_distances`` distances can tell from 0: ``W`` at ``R = 1 / n_distances``."""
     return float(nearest_law(1 / n_distances, n_points))
@@ -136,6 +169,7 @@ def safe_radius(Z: Array) -> Array:
     return np.array(nearest) / 2
 
 
+@_of_numbers
 def mean_square_needed(radius: Distance, share: float) -> MeanSquare:
     r"""The mean squared error that puts all but a ``share`` of predictions within ``radius``: share x radius^2.
 
@@ -146,6 +180,7 @@ def mean_square_needed(radius: Distance, share: float) -> MeanSquare:
     return MeanSquare(share * radius**2)
 
 
+@_of_numbers
 def mean_square_as_printed(radius: Distance) -> MeanSquare:
     """The paper's reading, ``E d^2 <= epsilon_max``: the number is taken over although its unit does not fit."""
     return MeanSquare(float(radius))
@@ -154,17 +189,20 @@ def mean_square_as_printed(radius: Distance) -> MeanSquare:
 # --- Theorem 1: how many images -----------------------------------------------------------------------------
 
 
+@_of_numbers
 def n_parameters(p: int, q: int, r: int) -> int:
     """(p + q) r, entries of both dictionaries; the paper counts p r, those of one, though errors are of attributes."""
     return (p + q) * r
 
 
+@_of_numbers
 def capacity(parameters: int, lipschitz: float = 1.0) -> float:
     r"""The :math:`\beta` of Eq. (13): ``parameters / 8 max(1, log(6 sqrt(8) L))``."""
     _need_positive(lipschitz, "lipschitz")
     return parameters / 8 * max(1.0, math.log(6 * math.sqrt(8) * lipschitz))
 
 
+@_of_numbers
 def deviation_bound(n_images: int, parameters: int, delta: float, lipschitz: float = 1.0) -> MeanSquare:
     r"""Theorem 1, the right side of Eq. (13) (``eq:distNN1``) with c for the capacity and N for the images:
 
@@ -198,6 +236,7 @@ def deviation_bound(n_images: int, parameters: int, delta: float, lipschitz: flo
     return MeanSquare(first + math.exp((math.log(c + math.log(2 / delta) / 8) - log_n) / 2))
 
 
+@_of_numbers
 def images_needed(deviation: MeanSquare, parameters: int, delta: float, lipschitz: float = 1.0) -> int:
     """Eq. (13) solved for the number of images: the fewest at which :func:`deviation_bound` is at most ``deviation``.
 
@@ -222,6 +261,7 @@ def images_needed(deviation: MeanSquare, parameters: int, delta: float, lipschit
 # --- Theorem 2: is the code recovered -----------------------------------------------------------------------
 
 
+@_of_numbers
 def recovery_probability(p: int, xi: float) -> float:
     r"""Theorem 2, corrected: :math:`1 - e^{-p \xi}` with a constant :math:`\xi > 0`.
 
@@ -234,6 +274,7 @@ def recovery_probability(p: int, xi: float) -> float:
     return -math.expm1(-p * xi)
 
 
+@_of_numbers
 def recovery_probability_as_printed(p: int, xi: float) -> float:
     r""":math:`1 - e^{p \xi}`: negative for every xi > 0, so no probability; minus infinity where a float ends."""
     _need_positive(xi, "xi")
@@ -243,6 +284,7 @@ def recovery_probability_as_printed(p: int, xi: float) -> float:
         return -math.inf
 
 
+@_of_numbers
 def sparsity_limit(p: int, r: int, constant: float = 1.0) -> float:
     """How many entries of a code Theorem 2 allows, corrected: ``constant p / log(r / p)``, and never more than p.
 
@@ -258,11 +300,13 @@ def sparsity_limit(p: int, r: int, constant: float = 1.0) -> float:
     return min(constant * p / _log_ratio(p, r), float(p))
 
 
+@_of_numbers
 def sparsity_limit_as_printed(p: int, r: int, constant: float = 1.0) -> float:
     """``constant p log(r / p)``; beyond r = e p it allows codes with more entries than there are equations."""
     return constant * p * _log_ratio(p, r)
 
 
+@_of_numbers
 def label_probability(delta: float, recovery: float, zeta: float, share: float = 0.0) -> float:
     r"""Eq. (14) (``eq:finalprobe1``): :math:`(1 - \delta)\, P_{\text{recovery}}\, (1 - \zeta)`, and ``(1 - share)``.
 
@@ -291,6 +335,7 @@ class Cost(NamedTuple):
         return sum(self)
 
 
+@_of_numbers
 def dictionary_cost(p: int, q: int, r: int, n_classes: int, n_active: int) -> Cost:
     """Attribute-agnostic prediction (Eqs. 5 and 8) by an active-set solver; the code has ``n_active`` <= p entries.
 
@@ -305,11 +350,13 @@ def dictionary_cost(p: int, q: int, r: int, n_classes: int, n_active: int) -> Co
     return Cost(p * r + n_active**2 * r + n_active**3, n_active * q, q * n_classes)
 
 
+@_of_numbers
 def dictionary_cost_as_printed(q: int, r: int, n_classes: int) -> Cost:
     """``r^3 + q r + q M``."""
     return Cost(float(r) ** 3, q * r, q * n_classes)
 
 
+@_of_numbers
 def network_cost(p: int, hidden: Sequence[int], q: int, n_classes: int) -> Cost:
     """A forward pass from p features through ``hidden`` widths to q attributes: ``p m_1 + sum m_i m_(i+1) + m_n q``.
 
@@ -320,6 +367,7 @@ def network_cost(p: int, hidden: Sequence[int], q: int, n_classes: int) -> Cost:
     return Cost(float(sum(layers[:-1])), layers[-1], q * n_classes)
 
 
+@_of_numbers
 def network_cost_as_printed(p: int, hidden: Sequence[int], q: int, n_classes: int) -> Cost:
     """``p q m_1 ... m_n + q M``: exponential in the number of layers, where a forward pass is linear in it."""
     return Cost(math.prod(map(float, (p, q, *hidden))), 0.0, q * n_classes)

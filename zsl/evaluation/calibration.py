@@ -142,8 +142,8 @@ def calibration_report(scores: Array, y: Array, temperature: float) -> dict[str,
 def _log_probabilities(scores: Array, temperature: float) -> Array:
     check_value(Positive, temperature, "temperature")
     scores = as_scores(scores).astype(np.float64, copy=False)
-    if (scores.max(axis=1) == np.inf).any():
-        raise UserError("some scores are infinite; probabilities need finite ones, or minus infinity.")
+    if not np.isfinite(scores.max(axis=1)).all():
+        raise UserError("some images' best score is infinite; probabilities need finite ones, or minus infinity.")
     # The best score goes to 0 first: what overflows after that is minus infinity, the right limit.
     with np.errstate(over="ignore"):
         logits = (scores - scores.max(axis=1, keepdims=True)) / temperature

@@ -84,7 +84,7 @@ def gzsl(scores: Array, y: Array, is_seen_class: Array, offset: float = 0.0) -> 
     UserError
         For NaN scores or offset, labels out of range, no class or no image of either kind.
     """
-    if not np.isfinite(offset):
+    if isinstance(offset, bool | str) or not np.isscalar(offset) or not np.isfinite(offset):
         raise UserError(
             f"the offset {offset} of calibrated stacking is not a number; choose one on validation classes."
         )

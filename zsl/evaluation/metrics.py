@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,10 @@ def as_labels(y: Any, n_images: int, n_classes: int, *, unknown: bool = False) -
     UserError
         If they are not one for each image, no integers, or outside the classes.
     """
-    y = np.asarray(y)
+    try:
+        y = np.asarray(y)
+    except ValueError:
+        raise UserError("labels have rows of different lengths; one class number for each image is needed.") from None
     if y.shape != (n_images,):
         raise UserError(f"labels have shape {y.shape} where there are {n_images} images; one for each is needed.")
     if y.dtype.kind not in "iu":
@@ -54,9 +58,11 @@ def as_scored(scores: Any, y: Any) -> tuple[Array, Array]:
 
 def as_probabilities(P: Any) -> Array:
     """Probabilities (L, C) in double precision: not negative, rows summing to 1; else :class:`UserError`."""
+    kind = getattr(P, "dtype", np.dtype(np.float64))
     P = as_scores(P, "P").astype(np.float64, copy=False)
-    # Not (... <= 1e-6): infinite entries give NaN.
-    if P.min() < 0 or not np.abs(P.sum(axis=1) - 1).max() <= 1e-6:
+    rounding = max(1e-6, 4 * float(np.finfo(kind).eps)) if kind in (np.float16, np.float32) else 1e-6
+    # Not (... <= rounding): infinite entries give NaN.
+    if P.min() < 0 or not np.abs(P.sum(axis=1) - 1).max() <= rounding:
         raise UserError("rows of P are no probabilities; make them with zsl.evaluation.probabilities.")
     return P
 
@@ -103,6 +109,10 @@ def evaluate(scores: Array, y: Array, ks: tuple[int, ...] = (1, 3, 5)) -> dict[s
 
     ``acc_class`` is the mean over classes with test images; a class without any has no accuracy and is left out.
     """
+    if not isinstance(ks, Iterable) or isinstance(ks, str):
+        raise UserError(f"ks={ks!r} is not accepted: it should be a list of numbers K for hit@K.")
+    for k in ks:
+        check_value(Count, k, "k")
     scores, y = as_scored(scores, y)
     n_classes = scores.shape[1]
     metrics = {f"hit_{k}": hit_at(scores, y, k) for k in ks if k < n_classes}

@@ -124,6 +124,7 @@ def aware(
     X = as_matrix(X, "X", n_columns=model.Dx_.shape[1])
     start = start or agnostic(model, X)
     assert start.codes is not None
+    as_matrix(start.codes.A, "start.codes", n_rows=len(X), n_columns=len(model.Dx_))
     _, Z_unseen = attribute_pair(start.Z_hat, Z_unseen)
     # Per image, so that no image's code depends on which others are tested with it.
     weight = gamma_relative * scale(X) if gamma is None else np.full(len(X), gamma)

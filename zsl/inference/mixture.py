@@ -171,8 +171,8 @@ def spread_features(
     feature space share their class far more often than neighbours among predicted attributes.
     """
     check_arguments(spread_features, locals())
-    anchors = as_matrix(anchors, "anchors", n_rows=len(X)).astype(np.float64, copy=False)
     U = seen.directions(X)
+    anchors = as_matrix(anchors, "anchors", n_rows=len(U)).astype(np.float64, copy=False)
     means = confident_means(U, anchors, confident)
     found = spread_from(means, U, mu=mu, sigma=sigma, n_neighbors=n_neighbors)
     F, lost = found.scores, found.stranded

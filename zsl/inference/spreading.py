@@ -110,6 +110,8 @@ def spread_report(
     exact_neighbors_up_to: Count = EXACT_UP_TO,
 ) -> SpreadReport:
     """:func:`spread`, with all that is known about its result."""
+    if isinstance(class_mass, np.ndarray | tuple):
+        class_mass = np.asarray(class_mass).tolist()
     check_arguments(spread, locals())
     Z_hat, Z_unseen = (Z.astype(np.float64, copy=False) for Z in attribute_pair(Z_hat, Z_unseen))
     if unit:
@@ -165,11 +167,12 @@ def class_shares(class_mass: str | list[float], M: int) -> Array:
     if class_mass == "uniform":
         return np.full(M, 1 / M)
     shares = np.asarray(class_mass, dtype=np.float64)
-    if shares.shape != (M,) or not np.isfinite(shares).all() or (shares < 0).any() or not shares.sum() > 0:
+    if shares.shape != (M,) or not np.isfinite(shares).all() or (shares < 0).any() or not shares.max(initial=0) > 0:
         raise UserError(
             f"inference.class_mass={class_mass} does not fit {M} classes; give one share for each, none negative and "
             "not all zero, or uniform."
         )
+    shares = shares / shares.max()
     return shares / shares.sum()
 
 

@@ -60,13 +60,13 @@ class Visual:
         return self.beta / D.shape[1] * square(D), 0.0, Codes(B, np.zeros(0), 0)
 
     def update(self, AtA: Array, AtX: Array, D: Array, B: Array) -> Array:
-        H = AtA.astype(D.dtype, copy=False)
         if self.by_gradient:
+            H = AtA.astype(D.dtype, copy=False)
             return gradient_atoms(H, AtX, D, self.beta, in_ball=not self.beta, n_steps=_STEPS)
         if not self.beta:
-            return unit_ball_atoms(H, AtX, D)
+            return unit_ball_atoms(AtA.astype(D.dtype, copy=False), AtX, D)
         unused = np.diag(AtA) == 0
-        new = ridge_atoms(H, AtX, self.beta)
+        new = ridge_atoms(AtA, AtX, self.beta)
         new[unused] = D[unused]
         return new
 

@@ -12,6 +12,8 @@ which is the data term of Eqs. (3)-(4) up to a constant, subject to unit atoms w
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import scipy.linalg
 from numba import njit
@@ -34,11 +36,15 @@ def ridge_atoms(AtA: Array, AtX: Array, beta: float) -> Array:
     UserError
         Where beta is lost in rounding beside the codes, as with features of length 1e-12.
     """
-    H = AtA.copy()
+    # In double precision whatever the atoms are in: codes may be long.
+    H = AtA.astype(np.float64)
     H[np.diag_indices_from(H)] += beta
     try:
-        return scipy.linalg.solve(H, AtX, assume_a="pos", overwrite_a=True)
-    except np.linalg.LinAlgError:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", scipy.linalg.LinAlgWarning)
+            D = scipy.linalg.solve(H, AtX, assume_a="pos", overwrite_a=True)
+        return D.astype(AtX.dtype, copy=False)
+    except (np.linalg.LinAlgError, scipy.linalg.LinAlgWarning):
         raise UserError(
             f"beta={beta:g} is lost in rounding beside codes whose mean squared length is {np.trace(AtA):.3g}; "
             "bring features to unit length (feature.l2=true) or set a larger beta (model.beta)."
@@ -146,9 +152,9 @@ def duplicate_atoms(D: Array, limit: float = 1 - 1e-6) -> tuple[Array, Array]:
         i, j = i[j < i + start], j[j < i + start]
         for a, b in zip(i + start, j):
             u, v = D[order[a]].astype(np.float64), D[order[b]].astype(np.float64)
-            if abs(u @ v) > limit * np.linalg.norm(u) * np.linalg.norm(v):
-                # j comes first: whether it is a duplicate is known.
-                found.setdefault(int(order[a]), found.get(int(order[b]), int(order[b])))
+            # j comes first: whether it is a duplicate is known. Of one that is, this need be none.
+            if order[b] not in found and abs(u @ v) > limit * np.linalg.norm(u) * np.linalg.norm(v):
+                found.setdefault(int(order[a]), int(order[b]))
     atoms = np.array(sorted(found), np.int64)
     return atoms, np.array([found[a] for a in atoms], np.int64)
 

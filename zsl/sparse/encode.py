@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 from zsl.checks import Array, Count, NonNegative, Positive, as_matrix, check_arguments, need_small, row_squares
 from zsl.errors import UserError
 from zsl.sparse.lasso import Codes, largest_penalty
+from zsl.sparse.products import need_threads
 
 # Counters of rounds have at least 32 bits.
 _MOST_ROUNDS = 2**31 - 1
@@ -82,8 +83,9 @@ def sparse_encode(
     Raises
     ------
     UserError
-        On an unknown solver, wrong shapes, NaN or inf, ``lam < 0``.
+        On an unknown solver, wrong shapes, NaN or inf, ``lam < 0``; in a process that was forked while threads ran.
     """
+    need_threads()
     check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter})
     X = as_matrix(X, "X", finite=False)
     need_small(X, "X")
