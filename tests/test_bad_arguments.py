@@ -185,3 +185,10 @@ def test_rows_come_from_tables_as_well(good):
     ]
     for m in fits[1:]:
         assert_array_equal(m.Dx_, fits[0].Dx_)
+
+
+@pytest.mark.parametrize("kind", ["M8[D]", "m8[D]", "U5", "c16"])
+def test_rows_read_piece_by_piece_are_numbers_too(good, kind):
+    y, Z = np.repeat(np.arange(6), 10), np.ones((6, Q))
+    with pytest.raises(UserError, match=r"X holds .* numbers are needed"):
+        CoupledDictionaries(n_atoms=9, n_iter=1, batch_size=10).fit(np.ones((60, P)).astype(kind), y, Z[y], Z[:2])

@@ -110,11 +110,7 @@ def as_matrix(
         X = np.asarray(X)
     except ValueError:
         raise UserError(f"{name} has rows of different lengths; a matrix with one sample per row is needed.") from None
-    if X.dtype.kind not in "biufcO":
-        # Dates, durations and text would become numbers.
-        raise UserError(f"{name} holds {X.dtype} values; numbers are needed.")
-    if np.iscomplexobj(X):
-        raise UserError(f"{name} holds complex values; real numbers are needed.")
+    _need_real(X.dtype, name)
     if X.dtype != np.float32:
         try:
             X = X.astype(np.float64, copy=False)
@@ -148,8 +144,7 @@ class Rows:
         shape = tuple(getattr(source, "shape", ()))
         if len(shape) != 2 or 0 in shape:
             raise UserError(f"{name} has shape {shape}; a matrix with one sample per row is needed.")
-        if np.issubdtype(source.dtype, np.complexfloating):
-            raise UserError(f"{name} holds complex values; real numbers are needed.")
+        _need_real(source.dtype, name)
         self.source, self.name, self.shape = source, name, shape
         self.dtype = np.dtype(np.float32 if source.dtype == np.float32 else np.float64)
 
@@ -206,6 +201,14 @@ def _need_squares(name: str, dtype: np.dtype[Any], low: float, largest: float, n
             f"{name} is as {size} as {largest:.0e}, whose squares {how} in {dtype}; "
             "scale it to length 1 (feature.l2=true, dataset.semantics.l2=true)."
         )
+
+
+def _need_real(dtype: np.dtype[Any], name: str) -> None:
+    if dtype.kind == "c":
+        raise UserError(f"{name} holds complex values; real numbers are needed.")
+    if dtype.kind not in "biufO":
+        # Dates, durations and text would become numbers.
+        raise UserError(f"{name} holds {dtype} values; numbers are needed.")
 
 
 def _need_finite(X: Array, name: str, first: int) -> None:

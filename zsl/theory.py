@@ -29,14 +29,14 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import NamedTuple, NewType, ParamSpec, TypeVar
 
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from zsl.checks import Array, Count, as_matrix, check_value
+from zsl.checks import Array, Count, as_matrix, check_arguments
 from zsl.errors import UserError
 
 Distance = NewType("Distance", float)
@@ -47,21 +47,15 @@ MeanSquare = NewType("MeanSquare", float)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_COUNTS = {"p", "q", "r", "n_classes", "n_images", "n_distances", "n_points", "parameters"}
-_ARRAYS = {"distances", "t", "R", "Z"}
 
 
 def _of_numbers(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Look at what is to be a size or a number before it is computed with."""
+    """Look at the arguments before anything is computed with them: sizes, and numbers."""
     signature = inspect.signature(function)
 
     @wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
-            if name == "hidden":
-                check_value(list[Count], list(value) if isinstance(value, Iterable) else value, name)
-            elif name not in _ARRAYS:
-                check_value(Count if name in _COUNTS else float, value, name)
+        check_arguments(function, signature.bind(*args, **kwargs).arguments)
         return function(*args, **kwargs)
 
     return checked
@@ -109,7 +103,7 @@ def _as_numbers(values: Array | float, name: str, most: float) -> Array:
 
 
 @_of_numbers
-def nearest_law(R: Array | float, n_points: int) -> Array:
+def nearest_law(R: Array | float, n_points: Count) -> Array:
     r"""Eq. (12) (``eq:distNN``): :math:`W(t) = 1 - (1 - R(t))^n`, the distribution of the distance to the nearest of n.
 
     Assumes n points drawn independently. Here they are the other unseen classes, n = M - 1, a fixed table: the law says
@@ -126,7 +120,7 @@ def nearest_law(R: Array | float, n_points: int) -> Array:
 
 
 @_of_numbers
-def epsilon_max(distances: Array, zeta: float, n_points: int) -> Distance:
+def epsilon_max(distances: Array, zeta: float, n_points: Count) -> Distance:
     r"""The largest error of a prediction at which another class is nearer with probability at most zeta.
 
     :math:`W^{-1}(\zeta) = \sup\{t : W(t) \le \zeta\}` under the empirical R of ``distances`` (m,). The paper's words
@@ -152,7 +146,7 @@ def epsilon_max(distances: Array, zeta: float, n_points: int) -> Distance:
 
 
 @_of_numbers
-def finest_zeta(n_distances: int, n_points: int) -> float:
+def finest_zeta(n_distances: Count, n_points: Count) -> float:
     """The smallest zeta that ``n_distances`` distances can tell from 0: ``W`` at ``R = 1 / n_distances``."""
     return float(nearest_law(1 / n_distances, n_points))
 
@@ -190,20 +184,20 @@ def mean_square_as_printed(radius: Distance) -> MeanSquare:
 
 
 @_of_numbers
-def n_parameters(p: int, q: int, r: int) -> int:
+def n_parameters(p: Count, q: Count, r: Count) -> int:
     """(p + q) r, entries of both dictionaries; the paper counts p r, those of one, though errors are of attributes."""
     return (p + q) * r
 
 
 @_of_numbers
-def capacity(parameters: int, lipschitz: float = 1.0) -> float:
+def capacity(parameters: Count, lipschitz: float = 1.0) -> float:
     r"""The :math:`\beta` of Eq. (13): ``parameters / 8 max(1, log(6 sqrt(8) L))``."""
     _need_positive(lipschitz, "lipschitz")
     return parameters / 8 * max(1.0, math.log(6 * math.sqrt(8) * lipschitz))
 
 
 @_of_numbers
-def deviation_bound(n_images: int, parameters: int, delta: float, lipschitz: float = 1.0) -> MeanSquare:
+def deviation_bound(n_images: Count, parameters: Count, delta: float, lipschitz: float = 1.0) -> MeanSquare:
     r"""Theorem 1, the right side of Eq. (13) (``eq:distNN1``) with c for the capacity and N for the images:
 
     .. math:: 3 \sqrt{c \log N / N} + \sqrt{(c + \log(2 / \delta) / 8) / N}
@@ -237,7 +231,7 @@ def deviation_bound(n_images: int, parameters: int, delta: float, lipschitz: flo
 
 
 @_of_numbers
-def images_needed(deviation: MeanSquare, parameters: int, delta: float, lipschitz: float = 1.0) -> int:
+def images_needed(deviation: MeanSquare, parameters: Count, delta: float, lipschitz: float = 1.0) -> int:
     """Eq. (13) solved for the number of images: the fewest at which :func:`deviation_bound` is at most ``deviation``.
 
     (The paper says that its Eq. (12) can be solved for it; (13) is meant.) Assumptions and arguments as there;
@@ -262,7 +256,7 @@ def images_needed(deviation: MeanSquare, parameters: int, delta: float, lipschit
 
 
 @_of_numbers
-def recovery_probability(p: int, xi: float) -> float:
+def recovery_probability(p: Count, xi: float) -> float:
     r"""Theorem 2, corrected: :math:`1 - e^{-p \xi}` with a constant :math:`\xi > 0`.
 
     Probability, over the draw of a Gaussian matrix with p rows, that a LASSO recovers a code with at most
@@ -275,7 +269,7 @@ def recovery_probability(p: int, xi: float) -> float:
 
 
 @_of_numbers
-def recovery_probability_as_printed(p: int, xi: float) -> float:
+def recovery_probability_as_printed(p: Count, xi: float) -> float:
     r""":math:`1 - e^{p \xi}`: negative for every xi > 0, so no probability; minus infinity where a float ends."""
     _need_positive(xi, "xi")
     try:
@@ -285,7 +279,7 @@ def recovery_probability_as_printed(p: int, xi: float) -> float:
 
 
 @_of_numbers
-def sparsity_limit(p: int, r: int, constant: float = 1.0) -> float:
+def sparsity_limit(p: Count, r: Count, constant: float = 1.0) -> float:
     """How many entries of a code Theorem 2 allows, corrected: ``constant p / log(r / p)``, and never more than p.
 
     The theorem gives no value of the constant. More atoms make recovery harder, so the limit falls with r; the paper
@@ -301,7 +295,7 @@ def sparsity_limit(p: int, r: int, constant: float = 1.0) -> float:
 
 
 @_of_numbers
-def sparsity_limit_as_printed(p: int, r: int, constant: float = 1.0) -> float:
+def sparsity_limit_as_printed(p: Count, r: Count, constant: float = 1.0) -> float:
     """``constant p log(r / p)``; beyond r = e p it allows codes with more entries than there are equations."""
     return constant * p * _log_ratio(p, r)
 
@@ -336,7 +330,7 @@ class Cost(NamedTuple):
 
 
 @_of_numbers
-def dictionary_cost(p: int, q: int, r: int, n_classes: int, n_active: int) -> Cost:
+def dictionary_cost(p: Count, q: Count, r: Count, n_classes: Count, n_active: int) -> Cost:
     """Attribute-agnostic prediction (Eqs. 5 and 8) by an active-set solver; the code has ``n_active`` <= p entries.
 
     With k the entries and the Gram matrix of the atoms stored once: correlations of all atoms (``p r``), then for each
@@ -351,13 +345,13 @@ def dictionary_cost(p: int, q: int, r: int, n_classes: int, n_active: int) -> Co
 
 
 @_of_numbers
-def dictionary_cost_as_printed(q: int, r: int, n_classes: int) -> Cost:
+def dictionary_cost_as_printed(q: Count, r: Count, n_classes: Count) -> Cost:
     """``r^3 + q r + q M``."""
     return Cost(float(r) ** 3, q * r, q * n_classes)
 
 
 @_of_numbers
-def network_cost(p: int, hidden: Sequence[int], q: int, n_classes: int) -> Cost:
+def network_cost(p: Count, hidden: Sequence[Count], q: Count, n_classes: Count) -> Cost:
     """A forward pass from p features through ``hidden`` widths to q attributes: ``p m_1 + sum m_i m_(i+1) + m_n q``.
 
     The paper prints the product of all widths, see :func:`network_cost_as_printed`.
@@ -368,7 +362,7 @@ def network_cost(p: int, hidden: Sequence[int], q: int, n_classes: int) -> Cost:
 
 
 @_of_numbers
-def network_cost_as_printed(p: int, hidden: Sequence[int], q: int, n_classes: int) -> Cost:
+def network_cost_as_printed(p: Count, hidden: Sequence[Count], q: Count, n_classes: Count) -> Cost:
     """``p q m_1 ... m_n + q M``: exponential in the number of layers, where a forward pass is linear in it."""
     return Cost(math.prod(map(float, (p, q, *hidden))), 0.0, q * n_classes)
 

@@ -60,15 +60,15 @@ class Visual:
         return self.beta / D.shape[1] * square(D), 0.0, Codes(B, np.zeros(0), 0)
 
     def update(self, AtA: Array, AtX: Array, D: Array, B: Array) -> Array:
+        if self.beta and not self.by_gradient:
+            unused = np.diag(AtA) == 0
+            new = ridge_atoms(AtA, AtX, self.beta)
+            new[unused] = D[unused]
+            return new
+        H = AtA.astype(D.dtype, copy=False)
         if self.by_gradient:
-            H = AtA.astype(D.dtype, copy=False)
             return gradient_atoms(H, AtX, D, self.beta, in_ball=not self.beta, n_steps=_STEPS)
-        if not self.beta:
-            return unit_ball_atoms(AtA.astype(D.dtype, copy=False), AtX, D)
-        unused = np.diag(AtA) == 0
-        new = ridge_atoms(AtA, AtX, self.beta)
-        new[unused] = D[unused]
-        return new
+        return unit_ball_atoms(H, AtX, D)
 
     def fresh(self, D: Array, which: Array, new: Array) -> Array:
         return self._length(D, which) * unit_atoms(new)

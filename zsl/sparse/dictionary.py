@@ -69,7 +69,8 @@ def unit_ball_atoms(AtA: Array, AtX: Array, D: Array, beta: float = 0.0, *, n_pa
             moves = np.empty_like(descent)
             for k in range(0, len(block), _STEP):
                 few = slice(k, k + _STEP)
-                descent[few] -= product(G[few, :k].copy(), moves[:k])
+                if k:
+                    descent[few] -= product(G[few, :k].copy(), moves[:k])
                 _move(G[few, few], descent[few], D, block[few], D.dtype.type(beta), moves[few])
     return D
 

@@ -52,8 +52,8 @@ def solve_few(X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: in
     t = lam * p / (2 * r)
     for i, (x, a) in enumerate(zip(X, A)):
         args = x, D, t, search(min(t, largest_penalty(search))), a, tol, max_iter, like, floor, error, _WORK
-        could, gaps[i], rounds = _solve_one(*args, is_finite)
-        if not could:
+        is_done, gaps[i], rounds = _solve_one(*args, is_finite)
+        if not is_done:
             # Or their squares overflow, and nothing is wrong.
             as_matrix(D, "D")
             is_finite = True
