@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import zsl
-from zsl.experiment import resolve
-from zsl.loading import load_data
+from zsl.experiment.loading import load_data
+from zsl.experiment.run import resolve
 from zsl.report.figures import embedding
 
 cfg = zsl.compose(["tracking=none", *sys.argv[1:]])

@@ -19,11 +19,11 @@ import numpy as np
 import zsl
 from zsl.config import build, resolve
 from zsl.data.dataset import ZeroShotData
-from zsl.data.transforms import Preprocess, preprocess
+from zsl.data.preprocess import Preprocess, preprocess
 from zsl.evaluation import class_accuracy
+from zsl.experiment.loading import read_data
+from zsl.experiment.selection import fold, own_grid, trials_of, validation_folds
 from zsl.inference.labels import nearest
-from zsl.loading import read_data
-from zsl.tuning import fold, own_grid, trials_of, validation_folds
 
 SHARED = Path(os.environ.get("ZSL_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "data" / "cifar_awa"
 OFF = {"centre": False, "l2": False}

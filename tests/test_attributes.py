@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from zsl.data.synthetic import draw
+from zsl.data.readers.synthetic import draw
 from zsl.errors import UserError
 from zsl.inference import agnostic, aware, nearest, rules
 from zsl.inference.attributes import aware_codes, aware_objective, prototype_scale

@@ -13,7 +13,7 @@ from zsl import evaluation, inference, theory
 from zsl.errors import UserError
 from zsl.inference.entropy import soft_assignment
 from zsl.inference.labels import standard_scores, unit_rows
-from zsl.inference.seen import seen_classes
+from zsl.inference.statistics import seen_classes
 from zsl.models import CoupledDictionaries
 
 N, P, Q, M = 20, 8, 4, 3

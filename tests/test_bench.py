@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from zsl import bench_learning
-from zsl.bench import Problem, main, ours, race, real, sklearn_encode, synthetic
-from zsl.bench_report import Result, bar_plot, print_table, target_rows, write_table
+from zsl.bench import learning as bench_learning
+from zsl.bench.__main__ import Problem, main, ours, race, real, sklearn_encode, synthetic
+from zsl.bench.report import Result, bar_plot, print_table, target_rows, write_table
 from zsl.errors import UserError
 
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from zsl.errors import UserError
 from zsl.evaluation import aurc, calibration_report, ece, fit_temperature, hit_at, nll, probabilities, risk_coverage
-from zsl.summary import common_temperature
+from zsl.experiment.metrics import common_temperature
 
 
 def drawn(seed, n=400, n_classes=5, temperature=1.0):

@@ -10,8 +10,10 @@ from numpy.testing import assert_array_equal
 
 import zsl
 from archives import write_sun, write_xlsa17
-from zsl.data import splits, xlsa17
-from zsl.data.dataset import ImageTable, ZeroShotData
+from zsl.data import splits
+from zsl.data.dataset import ZeroShotData
+from zsl.data.readers import xlsa17
+from zsl.data.table import ImageTable
 from zsl.errors import UserError
 
 

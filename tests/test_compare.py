@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from zsl.config import compose
 from zsl.errors import UserError
-from zsl.experiment import run
+from zsl.experiment.run import run
 from zsl.report import compare
 
 
@@ -96,9 +96,9 @@ def test_the_experiment_is_what_it_says():
 @pytest.mark.slow
 def test_eszsl_on_real_images_is_near_the_plain_formula(cifar_awa):
     # The reference takes part with the same features, attributes, splits and folds, written out in NumPy.
-    from zsl.experiment import resolve
-    from zsl.loading import read_data, transform_data
-    from zsl.tuning import fold, validation_folds
+    from zsl.experiment.loading import read_data, transform_data
+    from zsl.experiment.run import resolve
+    from zsl.experiment.selection import fold, validation_folds
 
     def formula(d, g, lam):
         S, Y = d.Z_seen, np.eye(len(d.seen))[d.y]

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from zsl import compose
 from zsl.config import _DESCRIPTIVE, _locate, build, conf_dir, options
 from zsl.errors import UserError
-from zsl.experiment import resolve, run
+from zsl.experiment.run import resolve, run
 from zsl.inference import ATTRIBUTE_RULES, LABEL_RULES, rules
 
 ALL = [

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import zsl
-from zsl.data.synthetic import draw
+from zsl.data.readers.synthetic import draw
 from zsl.errors import UserError
 from zsl.models.coupled import CoupledDictionaries, default_n_atoms, initial_atoms
 from zsl.sparse import lambda_max, objective, sparse_encode

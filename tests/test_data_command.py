@@ -13,8 +13,8 @@ from numpy.testing import assert_array_equal
 import zsl
 from archives import write_awa, write_cub, write_sun, write_xlsa17
 from test_readers_xlsa17 import real_folder
-from zsl.data import awa, cub, sun, tabular, xlsa17
 from zsl.data.__main__ import main
+from zsl.data.readers import awa, cub, sun, tabular, xlsa17
 
 
 @pytest.fixture(autouse=True)

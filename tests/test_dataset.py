@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from zsl import load_dataset
-from zsl.data.dataset import ImageTable, Split, ZeroShotData, content_hash
+from zsl.data.dataset import ZeroShotData
+from zsl.data.table import ImageTable, Split, content_hash
 from zsl.errors import UserError
 
 

@@ -11,13 +11,14 @@ from numpy.testing import assert_allclose
 from omegaconf import OmegaConf
 
 from zsl import compose, run
-from zsl.data import digits, splits
+from zsl.data import splits
 from zsl.data.dataset import ZeroShotData
-from zsl.data.transforms import Preprocess, preprocess
+from zsl.data.preprocess import Preprocess, preprocess
+from zsl.data.readers import digits
 from zsl.errors import UserError
 from zsl.evaluation import evaluate
+from zsl.experiment.loading import load_dataset
 from zsl.inference import nearest
-from zsl.loading import load_dataset
 from zsl.models import CoupledDictionaries
 
 QUIET = ["tracking=none"]
@@ -70,7 +71,7 @@ def test_same_seed_same_result_other_seed_other_dictionaries():
 
 def test_unseen_labels_change_nothing_but_the_metrics(monkeypatch):
     """Permuting the labels of test images must leave every score as it is."""
-    import zsl.experiment as experiment
+    import zsl.experiment.run as experiment
 
     read, seen = experiment.read_data, []
     infer = experiment.infer
@@ -119,7 +120,7 @@ def test_number_like_names_must_be_quoted(cifar_awa):
 
 def test_far_below_chance_is_suspicious(caplog):
     # Attributes of digits against images of the mirrored classes: the failure that shows as nothing but a number.
-    import zsl.experiment as experiment
+    import zsl.experiment.run as experiment
 
     data = load_dataset("digits")
     experiment._warn_if_suspicious({"acc_class": 0.01}, data)

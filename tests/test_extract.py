@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from zsl import extract as module
-from zsl import networks
-from zsl.data import tabular
+from zsl.data.readers import tabular
 from zsl.errors import UserError
-from zsl.extract import extract, find_images, main
-from zsl.networks import NETWORKS, prepare
+from zsl.extract import __main__ as module
+from zsl.extract import networks
+from zsl.extract.__main__ import extract, find_images, main
+from zsl.extract.networks import NETWORKS, prepare
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -15,8 +15,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from archives import write_awa, write_xlsa17
-from zsl.data import awa, folder, xlsa17
-from zsl.data.folder import Folder
+from zsl.data import cache as folder
+from zsl.data.cache import Folder
+from zsl.data.readers import awa, xlsa17
 
 
 @pytest.fixture(autouse=True)
@@ -163,7 +164,7 @@ def test_xlsa17_features_come_back_mapped_without_a_copy(tmp_path):
 _PEAK = """
 import re, sys
 from pathlib import Path
-from zsl.data import xlsa17
+from zsl.data.readers import xlsa17
 table = xlsa17.load(sys.argv[1], cache=sys.argv[2])
 assert table.features.dtype.name == "float32"
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024

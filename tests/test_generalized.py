@@ -182,7 +182,7 @@ def test_of_equally_good_offsets_the_middle_of_the_widest_interval_is_taken(gap,
 def test_the_calibrated_offset_follows_the_scale_of_the_scores():
     # BiDiLEL's distances shrink with more classes: an offset in their units once let no image be of a seen class.
     from zsl import compose, run
-    from zsl.summary import spread
+    from zsl.experiment.metrics import spread
 
     metrics = run(compose(["model=bidilel", "tracking=none", "evaluation={generalized:true,calibrate:true}"])).metrics
     assert metrics["gzsl_h"] > 0.45  # what it is without an offset

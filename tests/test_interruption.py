@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from zsl.interruption import terminable
+from zsl.experiment.interruption import terminable
 
 SIGNALS = [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
 

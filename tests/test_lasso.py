@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose
 
 from zsl.sparse import duality_gap, lambda_max, objective, soft_threshold, sparse_encode
-from zsl.sparse.lasso import scale
+from zsl.sparse.problem import scale
 
 
 def matrices(n, m):
@@ -39,7 +39,7 @@ def test_blocks_change_nothing(block, monkeypatch):
     rng = np.random.default_rng(0)
     X, D, A = rng.standard_normal((7, 5)), rng.standard_normal((4, 5)), rng.standard_normal((7, 4))
     expected = objective(X, D, A, 0.3), duality_gap(X, D, A, 0.3), lambda_max(X, D)
-    monkeypatch.setattr("zsl.sparse.lasso._BLOCK", block)
+    monkeypatch.setattr("zsl.sparse.problem._BLOCK", block)
     for value, other in zip(expected, (objective(X, D, A, 0.3), duality_gap(X, D, A, 0.3), lambda_max(X, D))):
         assert_allclose(value, other, rtol=1e-12)
 

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from zsl.checks import Rows
-from zsl.data.synthetic import draw
+from zsl.data.readers.synthetic import draw
 from zsl.errors import UserError
 from zsl.models.coupled import CoupledDictionaries
 from zsl.models.coupling import Attributes, Joint, Visual

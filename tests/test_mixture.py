@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 from zsl.inference.combined import confident_means, csls, inverted_softmax
 from zsl.inference.labels import standard_scores, unit_rows
 from zsl.inference.mixture import expectation_maximisation, mixture, sinkhorn, spread_features
-from zsl.inference.seen import Seen
+from zsl.inference.statistics import Seen
 
 
 def problem(seed=0, L=90, M=3, p=8, noise=0.35):
@@ -116,7 +116,7 @@ def test_standard_scores():
 
 def test_spread_features_of_one_image_keeps_to_the_anchors():
     from zsl.inference import spread_features
-    from zsl.inference.seen import Seen
+    from zsl.inference.statistics import Seen
 
     rng = np.random.default_rng(0)
     seen = Seen(np.eye(4), rng.standard_normal((3, 4)), rng.standard_normal((3, 2)), 5.0)
@@ -129,7 +129,7 @@ def test_spread_features_of_one_image_keeps_to_the_anchors():
 def test_nonsense_is_refused_in_python_too():
     from zsl.errors import UserError
     from zsl.inference import csls, inverted_softmax, mixture, soft_assignment
-    from zsl.inference.seen import Seen
+    from zsl.inference.statistics import Seen
 
     S, X = np.ones((5, 3)), np.ones((5, 4))
     seen = Seen(np.eye(4), np.ones((3, 4)), np.ones((3, 2)), 5.0)

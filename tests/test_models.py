@@ -13,8 +13,8 @@ from zsl.config import build, compose, options
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy
-from zsl.experiment import resolve
-from zsl.loading import load_data, read_data, transform_data
+from zsl.experiment.loading import load_data, read_data, transform_data
+from zsl.experiment.run import resolve
 
 MODELS = options("model")
 # Fits that take seconds get smaller ones: a check of behaviour needs no converged dictionary.

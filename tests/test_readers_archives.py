@@ -10,11 +10,11 @@ from scipy.io import savemat
 import zsl
 from archives import AWA_LIKE, write_awa, write_cub, write_sun, write_xlsa17
 from zsl.config import compose
-from zsl.data import awa, cub, sun
 from zsl.data.dataset import ZeroShotData
+from zsl.data.readers import awa, cub, sun
 from zsl.data.splits import random
 from zsl.errors import UserError
-from zsl.experiment import run
+from zsl.experiment.run import run
 
 
 def test_awa2_archive(tmp_path):

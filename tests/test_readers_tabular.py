@@ -9,9 +9,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import zsl
 from archives import features_for
-from zsl.data import splits, tabular
+from zsl.data import splits
 from zsl.data.dataset import ZeroShotData
-from zsl.data.tabular import read_class_csv, write_class_csv
+from zsl.data.readers import tabular
+from zsl.data.readers.tabular import read_class_csv, write_class_csv
 from zsl.errors import UserError
 
 NAMES = ("cat", "dog", "giraffe+tall", "owl")
@@ -287,7 +288,7 @@ def test_classes_that_cannot_be_told_apart_are_noted(own):
 
 def test_without_file_names_predictions_have_row_numbers(own, tmp_path):
     from zsl.config import compose
-    from zsl.experiment import run
+    from zsl.experiment.run import run
 
     folder, X, _, names = own
     unknown = names.copy()
@@ -302,7 +303,7 @@ def test_without_file_names_predictions_have_row_numbers(own, tmp_path):
 
 def test_a_run_predicts_images_of_unknown_class(own, tmp_path):
     from zsl.config import compose
-    from zsl.experiment import run
+    from zsl.experiment.run import run
 
     folder, X, _, names = own
     unknown = names.copy()
@@ -319,7 +320,7 @@ def test_a_run_predicts_images_of_unknown_class(own, tmp_path):
 
 
 def test_image_level_attributes_reach_the_validation_folds(own):
-    from zsl.tuning import fold
+    from zsl.experiment.selection import fold
 
     folder, X, _, _ = own
     table = load(folder)

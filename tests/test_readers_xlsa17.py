@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.io import loadmat, savemat
 
 from archives import cells, features_for, real_labels, small, write_v73, write_xlsa17
-from zsl.data import xlsa17
 from zsl.data.dataset import ZeroShotData
+from zsl.data.readers import xlsa17
 from zsl.errors import UserError
 
 # From the data's own README: images, attributes, classes, seen, trainval, test_seen, test_unseen, first class names.

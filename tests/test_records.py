@@ -10,13 +10,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from zsl import compose, records, run
+from zsl import compose, run
 from zsl.config import resolve
-from zsl.data.tabular import write_class_csv
+from zsl.data.readers.tabular import write_class_csv
 from zsl.errors import UserError
-from zsl.loading import read_data
+from zsl.experiment.loading import read_data
 from zsl.models import CoupledDictionaries
-from zsl.pipeline import Pipeline
+from zsl.predict.pipeline import Pipeline
+from zsl.runs import status as records
 
 QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag", "tracking=none")
 

@@ -22,7 +22,7 @@ from numpy.testing import assert_allclose
 
 from zsl.config import compose, options
 from zsl.errors import UserError
-from zsl.experiment import run
+from zsl.experiment.run import run
 from zsl.report import __main__ as command
 from zsl.report import cells, document, figures, here, matching, numbers, printed, running, variants
 from zsl.report.compare import read

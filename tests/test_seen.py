@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from zsl.inference.labels import unit_rows
-from zsl.inference.seen import code_compatibility, concentration, seen_classes, whitening
+from zsl.inference.statistics import code_compatibility, concentration, seen_classes, whitening
 
 
 @pytest.fixture

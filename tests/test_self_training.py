@@ -7,7 +7,7 @@ import zsl
 from zsl.errors import UserError
 from zsl.inference import agnostic, cosine, self_trained
 from zsl.inference.labels import confident_images
-from zsl.inference.seen import seen_classes
+from zsl.inference.statistics import seen_classes
 from zsl.models import Ridge
 
 

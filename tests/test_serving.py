@@ -20,7 +20,7 @@ from numpy.testing import assert_allclose
 from conftest import ROOT
 from zsl import compose, run
 from zsl.config import resolve
-from zsl.loading import read_data
+from zsl.experiment.loading import read_data
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_a_server_answers(logged):
 
 
 def test_what_is_wrong_with_run_and_target_is_said(tmp_path, capsys):
-    from zsl.predict import main
+    from zsl.predict.__main__ import main
 
     assert main(["0123456789abcdef0123456789abcdef", "x.npz"]) == 1
     assert "RUN is a run's folder, not its id in MLflow" in capsys.readouterr().err

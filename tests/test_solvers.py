@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from zsl.errors import UserError
 from zsl.sparse import duality_gap, lambda_max, objective, soft_threshold, solver_names, sparse_encode
-from zsl.sparse.lasso import scale
+from zsl.sparse.problem import scale
 
 CONF = Path(__file__).resolve().parents[1] / "conf" / "solver"
 # Those that take a number of steps bounded by the number of atoms, and so reach any tolerance.

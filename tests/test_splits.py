@@ -7,8 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from zsl.data import digits, splits
-from zsl.data.dataset import ImageTable, Split, ZeroShotData
+from zsl.data import splits
+from zsl.data.dataset import ZeroShotData
+from zsl.data.readers import digits
+from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
 
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from zsl.bench_spreading import growth, measure, measure_sklearn, problem
+from zsl.bench.spreading import growth, measure, measure_sklearn, problem
 from zsl.errors import UserError
+from zsl.experiment.loading import load_dataset
 from zsl.inference import aware, nearest, rules, spread
 from zsl.inference.graph import Neighbours, gaussian_weights, neighbours, normalised
 from zsl.inference.spreading import (
@@ -22,7 +23,6 @@ from zsl.inference.spreading import (
     spread_report,
     with_class_mass,
 )
-from zsl.loading import load_dataset
 from zsl.models import CoupledDictionaries
 
 

@@ -6,12 +6,12 @@ import pytest
 import zsl
 from zsl import compose, run
 from zsl.errors import UserError
-from zsl.experiment import resolve
+from zsl.experiment.decision import draws_of, gate, standard_error, validate
+from zsl.experiment.loading import read_data, transform_data
+from zsl.experiment.run import resolve
 from zsl.inference import rules
-from zsl.inference.seen import seen_classes
-from zsl.loading import read_data, transform_data
-from zsl.stages import TRANSDUCTIVE, infer, needs_seen
-from zsl.validation import draws_of, gate, standard_error, validate
+from zsl.inference.prediction import TRANSDUCTIVE, infer, needs_seen
+from zsl.inference.statistics import seen_classes
 
 SMALL = ["dataset=synthetic", "tracking=none"]
 
@@ -129,8 +129,8 @@ def test_gate_without_enough_classes_keeps_the_inductive_rule():
 
 
 def test_closed_gate_reports_the_inductive_rule(monkeypatch):
-    import zsl.experiment as experiment
-    from zsl.validation import Gate
+    import zsl.experiment.run as experiment
+    from zsl.experiment.decision import Gate
 
     monkeypatch.setattr(experiment, "gate", lambda draws: Gate(False, "by this test", []))
     result = run(compose([*SMALL, "inference=transductive", "evaluation.n_draws=2"]))

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from zsl.config import compose, resolve
-from zsl.data.dataset import ImageTable, Split
 from zsl.data.subsets import subset
+from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
-from zsl.experiment import run
-from zsl.loading import read_data
+from zsl.experiment.loading import read_data
+from zsl.experiment.run import run
 
 
 @pytest.fixture

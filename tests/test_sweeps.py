@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from zsl import records
-from zsl.sweeps import limit_threads, threads_for
+from zsl.experiment.sweep import limit_threads, threads_for
+from zsl.runs import status as records
 from zsl.tracking import sweep
 
 QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag")
@@ -180,7 +180,7 @@ def test_libraries_use_the_threads_they_are_given():
         "for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'NUMBA_NUM_THREADS'): os.environ.pop(name, None)\n"
         "os.environ['NUMBA_NUM_THREADS'] = '2'\n"
         "if sys.argv[1] == 'loaded':\n    import numpy, numba\n"
-        "from zsl.sweeps import limit_threads\n"
+        "from zsl.experiment.sweep import limit_threads\n"
         "limit_threads(1, {})\n"
         "import numpy, numba\n"
         "from threadpoolctl import threadpool_info\n"

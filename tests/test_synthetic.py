@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from zsl.data import synthetic
+from zsl.data.readers import synthetic
 from zsl.errors import UserError
 
 

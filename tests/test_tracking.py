@@ -250,7 +250,7 @@ def test_repair_marks_what_was_killed_without_a_word(store, tmp_path, capsys):
 
 
 def test_repair_leaves_alone_what_runs(store, capsys):
-    from zsl import records
+    from zsl.runs import status as records
     from zsl.tracking.__main__ import main
 
     status = {"status": "RUNNING", "process": records.this_process(), "started": records.now_ms(), "tracking": None}
@@ -266,7 +266,7 @@ def test_repair_leaves_alone_what_runs(store, capsys):
 
 
 def test_repair_without_folders_looks_into_the_store(store, capsys):
-    from zsl import records
+    from zsl.runs import status as records
     from zsl.tracking.__main__ import main
     from zsl.tracking.store import Store
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from zsl import load_dataset
-from zsl.data.transforms import Preprocess, preprocess
+from zsl.data.preprocess import Preprocess, preprocess
 from zsl.errors import UserError
 
 RAW = ("feature.centre=false", "feature.l2=false", "dataset.semantics.centre=false", "dataset.semantics.l2=false")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from zsl import tuning
 from zsl.config import compose
 from zsl.errors import UserError
 from zsl.evaluation import class_accuracy
-from zsl.experiment import infer, resolve, run
-from zsl.loading import read_data, transform_data
+from zsl.experiment import selection as tuning
+from zsl.experiment.loading import read_data, transform_data
+from zsl.experiment.run import infer, resolve, run
+from zsl.experiment.search import trials_of
 from zsl.models import ESZSL
-from zsl.search import trials_of
 
 TUNED = ("tune=class_cv", "tracking=none")
 
@@ -162,7 +162,8 @@ def test_images_without_a_value_take_the_imputed_one_of_the_fold(gaps):
 
 
 def test_readers_mark_what_they_impute():
-    from zsl.data.dataset import ImageTable, Split, ZeroShotData
+    from zsl.data.dataset import ZeroShotData
+    from zsl.data.table import ImageTable, Split
 
     Z = np.array([[1.0, 2], [np.nan, 4], [5, 6], [np.nan, 8]])
     rows = np.arange(4)
@@ -241,7 +242,7 @@ def test_searches_over_any_keys_are_seeded_and_recorded(raw, search):
 
 def test_optuna_looks_where_it_is_good():
     pytest.importorskip("optuna", reason="no Optuna: pip install 'zsl-cdl[optuna]'")
-    from zsl.search import optuna_trials, space_of
+    from zsl.experiment.search import optuna_trials, space_of
 
     asked = optuna_trials(space_of({"model.a": {"low": 0.0, "high": 100.0}}), 40, seed=0)
     tried = [next(asked)["model.a"]]

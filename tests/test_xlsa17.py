@@ -9,7 +9,7 @@ from scipy.io import savemat
 from scipy.sparse import csc_array
 
 from zsl import load_dataset
-from zsl.data import xlsa17
+from zsl.data.readers import xlsa17
 from zsl.errors import UserError
 
 # 5 classes of 4 images; 1-based classes 2 and 5 are unseen.
@@ -243,7 +243,7 @@ def test_overlapping_and_shared_classes_are_refused(folder):
 def test_official_tables(shared, tmp_path, name, n, q, n_seen, n_unseen, rows):
     import shutil
 
-    from zsl.data.files import read_mat
+    from zsl.data.readers.files import read_mat
 
     source = shared / "xlsa17" / name / "att_splits.mat"
     stored = read_mat(source)

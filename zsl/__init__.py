@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from zsl.config import compose
     from zsl.data.dataset import ZeroShotData
     from zsl.errors import UserError
-    from zsl.experiment import run
-    from zsl.loading import load_dataset
+    from zsl.experiment.loading import load_dataset
+    from zsl.experiment.run import run
     from zsl.models import CoupledDictionaries
 
 # Imported when first used: `import zsl` and the command's --help stay instant.
@@ -21,8 +21,8 @@ _WHERE = {
     "UserError": "zsl.errors",
     "ZeroShotData": "zsl.data.dataset",
     "compose": "zsl.config",
-    "load_dataset": "zsl.loading",
-    "run": "zsl.experiment",
+    "load_dataset": "zsl.experiment.loading",
+    "run": "zsl.experiment.run",
 }
 _MODULES = ("data", "evaluation", "inference", "models", "sparse")
 

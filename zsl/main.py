@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from zsl.config import check_flags, conf_dir, explain, normalise_argv
 from zsl.errors import UserError, too_large, unforeseen
-from zsl.interruption import terminable
+from zsl.experiment.interruption import terminable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -27,7 +27,7 @@ def job(cfg: DictConfig) -> None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    from zsl.sweeps import limit_threads
+    from zsl.experiment.sweep import limit_threads
 
     hydra = HydraConfig.get()
     threads = cfg.get("threads")
@@ -35,7 +35,7 @@ def job(cfg: DictConfig) -> None:
     limit_threads(threads if isinstance(threads, int) and threads > 0 else None, hydra.launcher)
     try:
         with terminable() as handled:
-            from zsl.experiment import run
+            from zsl.experiment.run import run
 
             run(cfg, Path(hydra.runtime.output_dir))
     except UserError as error:
@@ -81,8 +81,8 @@ def main() -> None:
     except BaseException as raised:
         error = raised
     over = None
-    if "zsl.sweeps" in sys.modules:
-        from zsl.sweeps import finish
+    if "zsl.experiment.sweep" in sys.modules:
+        from zsl.experiment.sweep import finish
 
         over = finish(error)
     if over is not None:

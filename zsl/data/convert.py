@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from zsl.checks import Array
-from zsl.data.dataset import ImageTable, Split
-from zsl.data.tables import STORED_AS
-from zsl.data.tabular import write_class_csv
+from zsl.data.readers.tables import STORED_AS
+from zsl.data.readers.tabular import write_class_csv
+from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError, writing
 
 _ELSEWHERE = "choose another folder with --to"

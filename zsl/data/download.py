@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from zsl.data.catalogue import ENTRIES, Archive
-from zsl.data.files import file_hash, foreign
+from zsl.data.readers.files import file_hash, foreign
 from zsl.errors import UserError, reason, writing
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from zsl.checks import check_value
 from zsl.config import build
-from zsl.data.dataset import ImageTable
+from zsl.data.table import ImageTable
 from zsl.errors import UserError
 
 

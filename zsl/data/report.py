@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from zsl.config import build
-from zsl.data import xlsa17
-from zsl.data.dataset import ImageTable, Split, ZeroShotData
-from zsl.data.files import read_mat
-from zsl.data.folder import Folder
+from zsl.data.cache import Folder
+from zsl.data.dataset import ZeroShotData
 from zsl.data.load import check_missing, load_table, load_transforms
-from zsl.data.tables import missing_values
+from zsl.data.readers import xlsa17
+from zsl.data.readers.files import read_mat
+from zsl.data.readers.tables import missing_values
+from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
 
 

@@ -12,8 +12,9 @@ import annotated_types as at
 import numpy as np
 
 from zsl.checks import Array, Count, Seed, check_value
-from zsl.data.dataset import ImageTable, Split, ZeroShotData
-from zsl.data.files import read_lines
+from zsl.data.dataset import ZeroShotData
+from zsl.data.readers.files import read_lines
+from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
 
 

@@ -9,7 +9,7 @@ import annotated_types as at
 import numpy as np
 
 from zsl.checks import Array, Count, Seed
-from zsl.data.dataset import ImageTable, Split
+from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
 
 AtLeastOne = Annotated[float, at.Ge(1), at.Lt(float("inf"))]

@@ -13,7 +13,7 @@ from zsl.inference.entropy import Kernel
 from zsl.inference.labels import attribute_pair
 from zsl.inference.optimisers import OPTIMISERS, AwareProblem, descend_together
 from zsl.inference.rules import uses
-from zsl.sparse.lasso import Codes, scale
+from zsl.sparse.problem import Codes, scale
 
 
 @runtime_checkable

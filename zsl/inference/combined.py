@@ -11,13 +11,13 @@ from zsl.errors import UserError
 from zsl.inference.attributes import Attributes
 from zsl.inference.labels import confident_images, standard_scores, unit_rows
 from zsl.inference.rules import uses
-from zsl.inference.seen import Seen
+from zsl.inference.statistics import Seen
 
 
 def code_eszsl(attributes: Attributes, Z_unseen: Array, seen: Seen) -> Array:
     """``a V z'``: the compatibility of ESZSL, with sparse codes a (L, r) in place of features; (L, M).
 
-    V in closed form from the codes of the seen images, :func:`zsl.inference.seen.code_compatibility`.
+    V in closed form from the codes of the seen images, :func:`zsl.inference.statistics.code_compatibility`.
     """
     if attributes is None or attributes.codes is None or seen.V is None:
         raise UserError("inference rule code_eszsl needs a model with dictionaries; use model=coupled, or cosine.")

@@ -22,8 +22,8 @@ from zsl.checks import Array, Count, NonNegative, Positive, Share, as_matrix, ch
 from zsl.inference.combined import confident_means
 from zsl.inference.labels import standard_scores, unit_rows
 from zsl.inference.rules import uses
-from zsl.inference.seen import Seen
 from zsl.inference.spreading import spread_from
+from zsl.inference.statistics import Seen
 
 log = logging.getLogger(__name__)
 

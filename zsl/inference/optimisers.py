@@ -17,7 +17,7 @@ import numpy as np
 from zsl.checks import Array
 from zsl.inference.entropy import Kernel, entropy, entropy_gradient, log_assignment, log_mean_assignment
 from zsl.sparse import sparse_encode
-from zsl.sparse.lasso import row_objectives, scale, soft_threshold
+from zsl.sparse.problem import row_objectives, scale, soft_threshold
 
 # Halvings of the step after which a row counts as unable to descend: rounding, not geometry, is the limit then.
 _MAX_HALVINGS = 40

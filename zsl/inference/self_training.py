@@ -9,7 +9,7 @@ from zsl.errors import UserError
 from zsl.inference.attributes import Attributes, HasDictionaries, agnostic
 from zsl.inference.labels import attribute_pair, confident_images, cosine
 from zsl.inference.rules import uses
-from zsl.inference.seen import Seen
+from zsl.inference.statistics import Seen
 
 
 @uses("attributes of unseen classes", "unlabelled test images")

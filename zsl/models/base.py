@@ -11,7 +11,7 @@ import numpy as np
 from zsl.checks import Array, Rows, as_matrix, check_fields, need_squares
 from zsl.errors import UserError
 from zsl.inference.labels import cosine, nearest
-from zsl.inference.seen import class_sums as class_sums
+from zsl.inference.statistics import class_sums as class_sums
 
 T = TypeVar("T")
 Metric = Literal["cosine", "nearest", "dot"]

@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from zsl.checks import Array, Count, Positive
 from zsl.models.base import AttributePredictor, Metric, Shared, class_means, compare
-from zsl.models.classifiers import Linear, fit_linear, multinomial
+from zsl.models.one_vs_rest import Linear, fit_linear, multinomial
 from zsl.models.spectral import spectrum
 
 

@@ -9,7 +9,7 @@ from scipy.special import softmax
 from zsl.checks import Array, Positive
 from zsl.inference.labels import cosine
 from zsl.models.base import Inductive, Shared, class_means
-from zsl.models.classifiers import Linear, fit_linear, squared_hinge
+from zsl.models.one_vs_rest import Linear, fit_linear, squared_hinge
 from zsl.models.spectral import spectrum
 
 

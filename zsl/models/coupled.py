@@ -92,7 +92,7 @@ class CoupledDictionaries:
     Notes
     -----
     ``"joint"`` minimises Eq. (2) well and recognises no better for it, often worse. On data drawn by
-    :func:`zsl.data.synthetic.draw` (60 classes, 15 of them unseen; means over six seeds, no B term):
+    :func:`zsl.data.readers.synthetic.draw` (60 classes, 15 of them unseen; means over six seeds, no B term):
 
     ============= ============ ======== ======== ==================
     p, q          measure      "joint"  the same "sequential"

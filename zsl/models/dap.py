@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from zsl.checks import Array, Positive
 from zsl.models.base import AttributePredictor, Shared, class_means
-from zsl.models.classifiers import Linear, fit_linear, logistic
+from zsl.models.one_vs_rest import Linear, fit_linear, logistic
 from zsl.models.spectral import spectrum
 
 # Probabilities stay this far from 0 and 1: one attribute must not decide alone.

@@ -10,8 +10,8 @@ from scipy.special import softmax
 
 from zsl.checks import Array, Positive
 from zsl.models.base import AttributePredictor, Shared, class_means
-from zsl.models.classifiers import Linear, fit_linear, multinomial
 from zsl.models.dap import Binary, binary, log_posterior
+from zsl.models.one_vs_rest import Linear, fit_linear, multinomial
 from zsl.models.spectral import spectrum
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from zsl.checks import Array, Count, Positive, Seed
 from zsl.models.base import Inductive, Shared, class_means
-from zsl.models.classifiers import multiclass_hinge
 from zsl.models.descent import descend
+from zsl.models.one_vs_rest import multiclass_hinge
 
 
 @dataclass

@@ -15,8 +15,8 @@ from typing import Any
 
 from zsl.config import compose, groups, is_sweep, resolve
 from zsl.errors import UserError
+from zsl.inference.prediction import TRANSDUCTIVE
 from zsl.report.numbers import split_of
-from zsl.stages import TRANSDUCTIVE
 
 SEED = -1
 """In a cell's configuration: whatever seed the run has"""

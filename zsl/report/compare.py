@@ -18,9 +18,9 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.errors import UserError, reason, unforeseen
-from zsl.records import RESULTS, records_of
+from zsl.experiment.selection import SELECTED
 from zsl.report.paired import Difference, difference
-from zsl.tuning import SELECTED
+from zsl.runs.status import RESULTS, records_of
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Any
 from zsl.errors import UserError
 from zsl.report.document import STYLE
 from zsl.report.figures import COLOURS
-from zsl.report.run import settings as how_chosen
 from zsl.report.sweeps import settings_of, varying
+from zsl.runs.files import settings as how_chosen
 
 # What a page can hold and a browser can draw without waiting; a larger sweep is shown in parts.
 MAX_RUNS = 5000

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zsl.data.dataset import ImageTable
 from zsl.data.load import load_table
+from zsl.data.table import ImageTable
 from zsl.errors import UserError
-from zsl.loading import split_table
+from zsl.experiment.loading import split_table
 
 # What repeats a split, by key of its node.
 _DRAWS = ("seed", "fold", "index")

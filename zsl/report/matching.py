@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zsl.errors import UserError
+from zsl.experiment.search import trials_of
+from zsl.experiment.selection import own_grid
 from zsl.report import here
 from zsl.report.cells import SEED, Cell, configuration
-from zsl.search import trials_of
-from zsl.tuning import own_grid
 
 Record = Mapping[str, Any]
 

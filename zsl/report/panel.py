@@ -10,10 +10,10 @@ from zipfile import BadZipFile
 import numpy as np
 
 from zsl.errors import UserError, reason
-from zsl.records import RESULTS
 from zsl.report.compare import lacking
 from zsl.report.figures import six_panels
-from zsl.report.run import POINTS
+from zsl.runs.files import POINTS
+from zsl.runs.status import RESULTS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

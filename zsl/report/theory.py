@@ -17,13 +17,13 @@ import numpy as np
 from zsl import theory
 from zsl.checks import Array
 from zsl.config import build, compose, resolve
-from zsl.data import xlsa17
+from zsl.data.cache import Folder
 from zsl.data.dataset import ZeroShotData
-from zsl.data.files import read_mat
-from zsl.data.folder import Folder
 from zsl.data.load import load_table
-from zsl.data.tables import class_list
-from zsl.data.transforms import Preprocess, preprocess
+from zsl.data.preprocess import Preprocess, preprocess
+from zsl.data.readers import xlsa17
+from zsl.data.readers.files import read_mat
+from zsl.data.readers.tables import class_list
 from zsl.errors import UserError, unforeseen
 from zsl.models.coupled import default_n_atoms
 

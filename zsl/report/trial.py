@@ -7,9 +7,9 @@ from typing import Any
 
 from zsl.config import build, compose, resolve
 from zsl.errors import UserError
-from zsl.inference.seen import seen_classes
-from zsl.loading import load_data
-from zsl.stages import infer
+from zsl.experiment.loading import load_data
+from zsl.inference.prediction import infer
+from zsl.inference.statistics import seen_classes
 
 # Few images of many simulated classes: enough for every rule to have neighbours.
 _DATA = ("dataset=synthetic", "dataset.noise=0.1", "subset.images=5")

@@ -1,7 +1,7 @@
 """Sparse coding and dictionary updates."""
 
 from zsl.sparse.encode import Encoder, solver_names, sparse_encode
-from zsl.sparse.lasso import Codes, duality_gap, lambda_max, objective, soft_threshold
+from zsl.sparse.problem import Codes, duality_gap, lambda_max, objective, soft_threshold
 
 __all__ = [
     "Codes",

@@ -20,7 +20,7 @@ from numba import njit
 
 from zsl.checks import Array
 from zsl.errors import UserError
-from zsl.sparse.products import product
+from zsl.sparse.kernels.products import product
 
 # Atoms whose products with all others are formed together, and of these the ones that are moved one by one.
 _BLOCK, _STEP = 256, 64
@@ -133,7 +133,7 @@ def quadratic(AtA: Array, AtX: Array, D: Array, beta: float = 0.0) -> float:
 
 
 def square(D: Array) -> float:
-    """``|D|_F^2``; not by BLAS, whose threads would go on spinning (:mod:`zsl.sparse.products`)."""
+    """``|D|_F^2``; not by BLAS, whose threads would go on spinning (:mod:`zsl.sparse.kernels.products`)."""
     return float(np.einsum("ij,ij->", D, D))
 
 

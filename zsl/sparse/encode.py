@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -13,28 +13,11 @@ from numpy.typing import DTypeLike
 
 from zsl.checks import Array, Count, NonNegative, Positive, as_matrix, check_arguments, need_small, row_squares
 from zsl.errors import UserError
-from zsl.sparse.lasso import Codes, largest_penalty
-from zsl.sparse.products import need_threads
+from zsl.sparse.kernels.products import need_threads
+from zsl.sparse.problem import Codes, largest_penalty
 
 # Counters of rounds have at least 32 bits.
 _MOST_ROUNDS = 2**31 - 1
-# The modules of zsl.sparse that are no solvers.
-_OTHER = {
-    "lasso",
-    "encode",
-    "dictionary",
-    "statistics",
-    "learning",
-    "checkpoint",
-    "progress",
-    "factor",
-    "certificate",
-    "search",
-    "gram",
-    "products",
-    "few",
-    "homotopy",
-}
 
 
 class Encoder(Protocol):
@@ -65,7 +48,7 @@ def sparse_encode(
         The paper's lambda, before the ``1/r``. At 0, least squares, the codes are right but the gap is no use: no
         residual is orthogonal to every atom but for rounding, and the bound is then the data term itself.
     solver : name or callable
-        A module of ``zsl.sparse`` with a ``solve`` function, or a function of that signature.
+        A module of ``zsl.sparse.solvers``, or a function of that signature.
     init : (n, r), optional
         Codes to start from (a warm start); zeros if absent. Not modified; ``lars`` has no use for them.
     tol : float > 0
@@ -125,19 +108,15 @@ def _usable(init: Array, dtype: DTypeLike) -> Array:
     return out
 
 
+@cache
 def solver_names() -> list[str]:
-    """The solvers that ``zsl.sparse`` has: its modules that define ``solve``."""
-    return list(_modules())
+    """The solvers that ``zsl.sparse`` has: the modules of ``zsl.sparse.solvers``."""
+    from zsl.sparse import solvers
 
-
-@lru_cache(maxsize=1)
-def _modules() -> tuple[str, ...]:
-    import zsl.sparse as package
-
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in _OTHER))
+    return sorted(module.name for module in pkgutil.iter_modules(solvers.__path__))
 
 
 def _solver(name: str) -> Callable[..., Codes]:
     if name not in solver_names():
         raise UserError(f"solver={name} does not exist; zsl.sparse has: {', '.join(solver_names())}.")
-    return importlib.import_module(f"zsl.sparse.{name}").solve
+    return importlib.import_module(f"zsl.sparse.solvers.{name}").solve

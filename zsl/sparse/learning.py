@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from zsl.checks import Array
 from zsl.sparse.checkpoint import Checkpoint
 from zsl.sparse.dictionary import duplicate_atoms
-from zsl.sparse.lasso import Codes
+from zsl.sparse.problem import Codes
 from zsl.sparse.progress import Bar
 from zsl.sparse.statistics import accumulate, compressed, total_objective
 

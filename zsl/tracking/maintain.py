@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from zsl import records
 from zsl.errors import UserError
+from zsl.runs import status as records
 from zsl.tracking import sweep
 from zsl.tracking.session import close, one_line, send, tags
 from zsl.tracking.store import Store, forget

@@ -26,7 +26,7 @@ def log_model(uri: str, run: str, folder: Path, *, register: str | None = None) 
     from mlflow.exceptions import MlflowException
     from mlflow.models import Model
 
-    spec = find_spec("zsl.serving")
+    spec = find_spec("zsl.predict.serving")
     assert spec is not None
     assert spec.origin is not None
     with np.load(folder / MODEL, allow_pickle=False) as stored:

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zsl import records
 from zsl.errors import UserError
+from zsl.runs import status as records
 from zsl.tracking.store import Store
 
 log = logging.getLogger(__name__)
 
-# The sweep that this process works for: set by zsl.sweeps before each job.
+# The sweep that this process works for: set by zsl.experiment.sweep before each job.
 _sweep: dict[str, Any] = {}
 
 
@@ -218,7 +218,7 @@ def tags(status: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 def run_name(plain: Mapping[str, Any], split: str | None, folder: Path) -> str:
     """Model, rules, dataset, split, seed, and the job's number in its sweep: what differs most comes first."""
-    from zsl.stages import stage_name
+    from zsl.inference.prediction import stage_name
 
     model = plain["model"].get("name", plain["model"].get("_target_", "model").rpartition(".")[2])
     rules = stage_name(plain["inference"]["attributes"], plain["inference"]["labels"]).removeprefix("auto_")

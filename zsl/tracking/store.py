@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zsl import records
+from zsl.runs import status as records
 from zsl.tracking import view
 
 # MLflow's limits: longer values would be cut (6000, tags 8000) or refused (250-character keys).

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zsl import records
+from zsl.experiment.selection import ORACLE, SELECTED
+from zsl.runs import status as records
 from zsl.tracking.session import one_line
 from zsl.tracking.store import Store
-from zsl.tuning import ORACLE, SELECTED
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,335 @@
+"""Folders in the layout of "Zero-shot learning: the good, the bad and the ugly" (Xian et al.), ``xlsa17``.
+
+``NAME.mat`` or ``NAME.npz`` holds ``features`` and ``labels``, ``att_splits.mat`` the class table and the proposed
+split, ``att_splits_ss.mat`` (or ``../standard_split/FOLDER/att_splits.mat``, as published) the standard one.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+
+from zsl.checks import Array
+from zsl.data.cache import Folder
+from zsl.data.readers.files import as_text, need, read_lines, read_mat
+from zsl.data.readers.tables import (
+    Features,
+    class_list,
+    class_rows,
+    feature_file,
+    in_class_order,
+    missing_values,
+    named_table,
+    numbered_names,
+    read_features,
+    validation_lists,
+)
+from zsl.data.table import ImageTable, Split
+from zsl.errors import UserError
+
+log = logging.getLogger(__name__)
+
+# What classes are called where neither the table nor allclasses.txt names them.
+_UNNAMED = "class_{}"
+HOW_TO_GET = (
+    "download xlsa17.zip from the page of 'Zero-shot learning: the good, the bad and the ugly' (Xian et al.) "
+    "and put its folder there, or set ZSL_DATA (or dataset.root) to where it is"
+)
+# Keys of att_splits.mat that are no attribute table.
+_LOCS = ("trainval_loc", "test_seen_loc", "test_unseen_loc", "train_loc", "val_loc", "val_seen_loc", "val_unseen_loc")
+
+
+def load(
+    root: str,
+    *,
+    feature: str = "resnet101",
+    name: str = "xlsa17",
+    semantics: str | None = None,
+    table: str = "att_splits.mat",
+    cache: str | None = None,
+) -> ImageTable:
+    """Read a folder: features of every image, the class table, and the splits that are stored with it.
+
+    Parameters
+    ----------
+    root : folder
+        Holds ``att_splits.mat`` and the feature file.
+    feature : str
+        ``resnet101`` is ``res101.mat``; any other name is ``NAME.mat`` or ``NAME.npz``.
+    name : str
+        What to call the dataset in results.
+    semantics : str, optional
+        ``continuous`` (default: ``att``, unit length per class), ``original`` (``original_att``), ``binary``
+        (``binaryAtt_splits.mat``), or any name: a key of ``att_splits.mat``, or a file ``NAME.mat|npz|npy|csv|txt``
+        (``wordvec``, ``sentences``; with one row per image it is image-level, as ``image``).
+    table : str
+        Another class table and split of the same layout, such as ``att_splits_2018.mat``.
+    cache : str, optional
+        See :class:`zsl.data.cache.Folder`.
+
+    Raises
+    ------
+    UserError
+        For a file or key that is missing or unreadable, shapes that do not fit, labels or locations out of range.
+    """
+    folder = Folder(unpacked(root), cache)
+    if not folder.root.is_dir():
+        raise UserError(f"dataset={name} is not here: the folder {folder.root} does not exist; {HOW_TO_GET}.")
+    path = feature_file(folder.root, feature, name, HOW_TO_GET)
+    found = read_features(folder, path)
+
+    main = folder / table
+    if not main.is_file():
+        raise UserError(f"dataset={name}: {main} is missing; {HOW_TO_GET}.")
+    stored = read_mat(folder.use(main))
+    class_names = names_of(stored, folder, main, int(found.labels.max()) + 1)
+    notes = list(leaks(stored, main))
+    # Names that were made up say nothing about the lists beside the table.
+    named = class_names[0] != _UNNAMED.format(1)
+    if not named and any(folder.root.glob("*classes*.txt")):
+        notes.append(
+            f"{main.name} has no class names, so the class lists beside it are not used; put the names in the table's "
+            f"order, one per line, into {folder / 'allclasses.txt'}."
+        )
+    listed = class_list(folder, "testclasses.txt", class_names) if named else None
+    labels = in_class_order(found, class_names, path, main)
+    labels, said = _base(found, labels, stored, class_names, listed, path, main)
+    notes += said
+    attributes, missing, image_rows = read_semantics(folder, stored, main, class_names, semantics, len(labels))
+
+    splits = {"proposed": _split(stored, "proposed", labels, main)}
+    standard = standard_files(folder.root)
+    for candidate in standard:
+        if candidate.is_file():
+            other = read_mat(folder.use(candidate))
+            if names_of(other, folder, candidate, len(class_names)) != class_names:
+                raise UserError(f"{candidate} lists other classes, or in another order, than {main}; they must agree.")
+            splits["standard"] = _split(other, "standard", labels, candidate)
+            notes += leaks(other, candidate)
+            break
+    return ImageTable(
+        name=name,
+        feature=feature,
+        features=found.rows,
+        labels=labels,
+        class_names=class_names,
+        attributes=attributes,
+        missing=missing,
+        image_attributes=image_rows,
+        attribute_names=predicate_names(folder, attributes.shape[1]),
+        image_names=found.image_names,
+        semantics=semantics or "continuous",
+        splits=splits,
+        n_unseen=len(splits["proposed"].unseen),
+        validation=validation_lists(folder, class_names) if named else (),
+        notes=tuple(notes),
+        provenance={
+            "root": str(folder.root),
+            "layout": "xlsa17",
+            "feature_file": path.name,
+            "network": found.network,
+            "files": folder.files,
+            "missing_splits": {"standard": f"it would be read from {standard[0]} or {standard[1]}; "},
+        },
+    )
+
+
+def _base(
+    found: Features,
+    labels: Array,
+    stored: dict[str, Array],
+    class_names: tuple[str, ...],
+    listed: tuple[str, ...] | None,
+    path: Path,
+    main: Path,
+) -> tuple[Array, list[str]]:
+    """``labels``, moved by one where they count from 0 although no image has class 0, and findings worth a sentence.
+
+    Numbers 1..C-1 of C classes are either the first C-1 classes counted from 1 or the last ones counted from 0, and
+    every class would silently take its neighbour's attributes. ``testclasses.txt`` decides.
+
+    Raises
+    ------
+    UserError
+        If the split's unseen images are of other classes than ``testclasses.txt`` names under either reading.
+    """
+    # Names in the feature file, a 0 or the highest number leave no doubt.
+    free = not found.class_names and found.from_one and int(labels.max()) + 1 < len(class_names)
+    if listed is None:
+        doubt = (
+            f"{path.name}: no image has the label {len(class_names)}, so the labels are taken to count from 1 with the "
+            f"last class ({class_names[-1]!r}) empty; if they count from 0, put testclasses.txt, the names of the "
+            "unseen classes, beside it."
+        )
+        if free:
+            log.warning("%s", doubt)
+        return labels, [doubt] if free else []
+    test = locations(stored, "test_unseen_loc", len(labels), main)
+
+    def classes(moved: Array) -> set[str]:
+        return {class_names[c] for c in np.unique(moved[test])}
+
+    if classes(labels) == set(listed):
+        return labels, []
+    if free and classes(labels + 1) == set(listed):
+        return labels + 1, [f"{path.name}: labels count from 0, as testclasses.txt shows, though no image has class 0."]
+    odd = min(set(listed) ^ classes(labels))
+    said = (
+        f"{main}: test_unseen_loc holds images of other classes than testclasses.txt names (such as {odd!r}); labels "
+        f"in {path.name} and the split belong to different datasets or count classes differently: put right or remove "
+        "testclasses.txt."
+    )
+    if main.name == "att_splits.mat":
+        raise UserError(said)
+    return labels, [said]  # another split than the one the list came with may leave other classes unseen
+
+
+def unpacked(root: str | Path) -> Path:
+    """``root``, or where ``xlsa17.zip`` unpacks that dataset to, inside or beside it, if only that is there."""
+    base = Path(root).expanduser()
+    inner = Path("xlsa17") / "data" / base.name
+    return next((p for p in (base, base / inner, base.parent / inner) if (p / "att_splits.mat").is_file()), base)
+
+
+def standard_files(folder: Path) -> list[Path]:
+    """Where the standard split may lie: beside the proposed one, or as published."""
+    return [folder / "att_splits_ss.mat", folder.parent / "standard_split" / folder.name / "att_splits.mat"]
+
+
+def names_of(stored: dict[str, Array], folder: Folder, path: Path, n_labels: int) -> tuple[str, ...]:
+    """Class names from the file, from ``allclasses.txt``, or ``class_1`` to ``class_C`` where neither has them."""
+    if "allclasses_names" in stored:
+        cells = stored["allclasses_names"]
+        if cells.ndim == 2 and np.issubdtype(cells.dtype, np.integer):
+            # A character matrix of MATLAB, by a program that did not say so: each row a name, blanks after it.
+            return tuple("".join(map(chr, row)).strip() for row in cells)
+        return tuple(c.strip() for c in as_text(cells, path, "allclasses_names").tolist())
+    shape = need(stored, "att", path).shape
+    listed = folder / "allclasses.txt"
+    if listed.is_file():
+        names = tuple(read_lines(folder.use(listed)))
+        if len(names) in shape:
+            return names
+        raise UserError(f"{listed} has {len(names)} names, but att has shape {shape}; put right or remove the list.")
+    # Without names the table's own sides decide; labels settle it where every class has images.
+    n_classes = n_labels if n_labels in shape else min((s for s in shape if s >= n_labels), default=0)
+    if not n_classes:
+        raise UserError(f"{path}: att has shape {shape}, but there is an image of class {n_labels}; they do not fit.")
+    return tuple(_UNNAMED.format(c + 1) for c in range(n_classes))
+
+
+def read_semantics(
+    folder: Folder,
+    stored: dict[str, Array],
+    path: Path,
+    class_names: tuple[str, ...],
+    source: str | None,
+    n_images: int,
+) -> tuple[Array, Array | None, Array | None]:
+    """Class rows (C, q), where they have no value, and image rows (n, q) if ``source`` is image-level."""
+    n_classes = len(class_names)
+    if source in (None, "continuous", "original"):
+        rows = class_rows(need(stored, "att" if source != "original" else "original_att", path), n_classes, path)
+        missing = missing_values(rows)
+        original = stored.get("original_att")
+        # Each table may lie either way, whatever the other does.
+        original = None if original is None else class_rows(original, n_classes, path, "original_att")
+        if original is not None and original.shape == rows.shape:
+            # ``att`` is ``original_att`` with each class at unit length, where a -1 is not recognisable any more.
+            marked = missing_values(original)
+            missing = marked if missing is None else missing if marked is None else marked | missing
+        return rows, missing, None
+    if source == "binary" and (folder / "binaryAtt_splits.mat").is_file():
+        other = folder.use(folder / "binaryAtt_splits.mat")
+        return class_rows(need(read_mat(other), "att", other), n_classes, other), None, None
+    if source in stored and source not in _LOCS:
+        rows = class_rows(stored[source], n_classes, path, source)
+        return rows, missing_values(rows), None
+    found = named_table(folder, "image_attributes" if source == "image" else source, class_names, n_images)
+    if found is not None:
+        rows, image_level = found
+        if image_level:
+            return np.zeros((n_classes, rows.shape[1])), None, rows
+        return rows, missing_values(rows), None
+    raise UserError(
+        f"dataset.semantics={source}: neither a table of that name in {path} nor a file for it in {folder.root}; "
+        f"there is: {', '.join(available_semantics(folder, stored, n_classes))}."
+    )
+
+
+def available_semantics(folder: Folder, stored: dict[str, Array], n_classes: int) -> list[str]:
+    """What ``dataset.semantics`` may name in this folder."""
+    found = ["continuous"]
+    if "original_att" in stored:
+        found.append("original")
+    if (folder / "binaryAtt_splits.mat").is_file():
+        found.append("binary")
+    if any(folder.root.glob("image_attributes.*")):
+        found.append("image")
+    extra = [k for k, v in stored.items() if k not in {"att", "original_att", *_LOCS} and v.ndim == 2]
+    found += sorted(k for k in extra if n_classes in stored[k].shape and np.issubdtype(stored[k].dtype, np.number))
+    return found + sorted({p.stem for p in folder.root.glob("wordvec*.*")})
+
+
+def predicate_names(folder: Folder, q: int) -> tuple[str, ...]:
+    """Attribute names from ``predicates.txt`` or ``attributes.txt`` where one fits the table."""
+    for file in ("predicates.txt", "attributes.txt"):
+        if (folder / file).is_file():
+            names = numbered_names(folder / file)
+            if len(names) == q:
+                folder.use(folder / file)
+                return names
+    return ()
+
+
+def locations(stored: dict[str, Array], key: str, n_images: int | None, path: Path) -> Array:
+    """Rows (0-based, int64) that ``key`` points to."""
+    # Stored as uint16 or double; int64 first, since arithmetic on uint16 overflows.
+    raw = need(stored, key, path).ravel()
+    if not np.issubdtype(raw.dtype, np.number) or not np.isfinite(raw).all() or np.any(raw != np.floor(raw)):
+        raise UserError(f"{path}: {key} holds {raw.dtype} values that are not whole numbers; it lists images from 1.")
+    loc = raw.astype(np.int64)
+    if loc.size and (loc.min() < 1 or (n_images is not None and loc.max() > n_images)):
+        bad = loc.min() if loc.min() < 1 else loc.max()
+        if n_images is None:
+            raise UserError(f"{path}: {key} points to image {bad}; images are counted from 1.")
+        raise UserError(
+            f"{path}: {key} points to image {bad}, but there are {n_images} images (counted from 1); "
+            "features and splits belong to different datasets."
+        )
+    if len(np.unique(loc)) < len(loc):
+        raise UserError(f"{path}: {key} lists {len(loc) - len(np.unique(loc))} images twice; each may occur once.")
+    return loc - 1
+
+
+def leaks(stored: dict[str, Array], path: Path) -> list[str]:
+    """A sentence for every way in which training on this file's ``train_loc`` or ``val_loc`` would see test images."""
+    notes = []
+    inner = [k for k in ("train_loc", "val_loc") if k in stored]
+    train = np.unique(np.concatenate([locations(stored, k, None, path) for k in inner])) if inner else np.empty(0, int)
+    for key, setting in (("test_seen_loc", "the generalised setting"), ("test_unseen_loc", "zero-shot accuracy")):
+        if key not in stored or not inner:
+            continue
+        test = locations(stored, key, None, path)
+        common = np.intersect1d(train, test).size
+        if common:
+            notes.append(
+                f"{path.name}: leak: {' and '.join(inner)} hold {common} of the {len(test)} images of {key}, so "
+                f"training on them spoils {setting}; zsl trains on trainval_loc only, which does not."
+            )
+    return notes
+
+
+def _split(stored: dict[str, Array], name: str, labels: Array, path: Path) -> Split:
+    n = len(labels)
+    test_unseen = locations(stored, "test_unseen_loc", n, path)
+    return Split(
+        name=name,
+        trainval=locations(stored, "trainval_loc", n, path),
+        test_seen=locations(stored, "test_seen_loc", n, path) if "test_seen_loc" in stored else np.empty(0, np.int64),
+        test_unseen=test_unseen,
+        unseen=np.unique(labels[test_unseen]),
+        origin={"file": path.name},
+    )

@@ -1,0 +1,241 @@
+"""Sweeps: the run above a multirun's jobs, how many there are, how it ends, and how they share the cores.
+
+Hydra calls :class:`Sweep` (``hydra.callbacks`` in ``conf/config.yaml``) when a multirun and each of its jobs start. How
+it ended Hydra tells nobody if a job failed, so the command says it: :func:`finish`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.experimental.callback import Callback
+
+from zsl.runs import status as records
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+log = logging.getLogger(__name__)
+
+# The sweep that this process started, while it runs.
+_started: list[dict[str, Any]] = []
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+                     "NUMBA_NUM_THREADS")  # fmt: skip
+
+
+class Sweep(Callback):
+    """Writes ``sweep.json`` in a multirun's folder, opens its parent run, and tells each job whose it is.
+
+    Hydra hands the instance on to the jobs, to other processes too, with what it holds by then.
+    """
+
+    def __init__(self) -> None:
+        self.about: dict[str, Any] = {}
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Before the first job. Nothing that goes wrong here stops the sweep."""
+        from omegaconf import OmegaConf
+
+        if not _composes(config):
+            return  # Hydra says why in a moment, before any job
+        tracking = OmegaConf.to_container(config.tracking, resolve=True)
+        assert isinstance(tracking, dict)
+        folder = Path(str(config.hydra.sweep.dir)).resolve()
+        swept = _swept(config)
+        self.about = {
+            "id": uuid.uuid4().hex,
+            "status": records.RUNNING,
+            "name": _name(config, swept),
+            "folder": str(folder),
+            "jobs": None if swept is None else _product(swept),
+            "swept": sorted(swept or ()),
+            "launcher": _launcher(config),
+            "started": records.now_ms(),
+            "ended": None,
+            "process": records.this_process(),
+            "settings": tracking,
+            "output_dir": str(Path(str(config.output_dir)).resolve()),
+            "uri": tracking.get("uri"),
+            "run_id": None,
+            "complete": tracking["name"] == "none",
+        }
+        try:
+            records.write(folder / records.SWEEP, self.about)
+        except OSError:
+            self.about = {}
+            return  # Hydra fails at the same folder in a moment, and is heard
+        _started[:] = [self.about]
+        if tracking["name"] != "none":
+            from zsl.tracking import sweep
+
+            sweep.begin(self.about)
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """In the process of the job."""
+        from zsl.tracking import belongs_to
+
+        if not self.about:
+            belongs_to({})
+            return
+        keys = [str(o) for o in config.hydra.overrides.task]
+        mine = [o for o in keys if o.lstrip("+").partition("=")[0] in self.about["swept"]]
+        belongs_to({**self.about, "overrides": mine})
+
+
+def finish(error: BaseException | None) -> tuple[str, str] | None:
+    """The multirun that this process started is over: its end to ``sweep.json`` and the store.
+
+    ``error``: what ended it, if it was not its jobs; None if there was none. Returns its status and a summary for
+    people; None if there was no multirun.
+    """
+    if not _started:
+        return None
+    about = _started.pop()
+    from zsl.tracking import belongs_to, sweep
+
+    belongs_to({})
+    killed = error is not None and not isinstance(error, Exception)
+    try:
+        text = sweep.end(about, killed=killed, error=error)
+    except OSError as problem:
+        text = f"the sweep's end could not be written to {problem.filename} ({problem.strerror})"
+    return about["status"], text
+
+
+def _composes(config: DictConfig) -> bool:
+    """Whether the first job's configuration can be composed: no parent run for a command that is mistyped."""
+    from zsl.config import compose
+    from zsl.errors import UserError
+
+    try:
+        overrides = _overrides(config)
+        first = [o.input_line if not o.is_sweep_override() else _first(o) for o in overrides or ()]
+        compose([o for o in first if not o.lstrip("+").startswith(("hydra.", "hydra/"))])
+    except UserError:
+        return False
+    return True
+
+
+# --- how many jobs there are ----------------------------------------------------------------------------------
+
+
+def _swept(config: DictConfig) -> dict[str, int] | None:
+    """Key -> number of values of what is swept over; None where another sweeper than Hydra's own decides."""
+    overrides = _overrides(config)
+    if overrides is None:
+        return None
+    return {o.get_key_element().lstrip("+"): len(_values(o)) for o in overrides if o.is_sweep_override()}
+
+
+def _overrides(config: DictConfig) -> list[Any] | None:
+    """The overrides of a multirun and those of its YAML file, parsed; None with another sweeper than Hydra's."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+
+    if not str(config.hydra.sweeper._target_).endswith("basic_sweeper.BasicSweeper"):
+        return None
+    given = list(OmegaConf.to_container(config.hydra.overrides.task, resolve=False))  # type: ignore[arg-type]
+    named = {str(o).lstrip("+").partition("=")[0] for o in given}
+    params = config.hydra.sweeper.params
+    given += [f"{k}={v}" for k, v in (params or {}).items() if k.lstrip("+") not in named]
+    try:
+        return OverridesParser.create().parse_overrides([str(o) for o in given])
+    except HydraException as error:
+        # Hydra's own reading of the same overrides, just after, says what is wrong with them.
+        log.debug("the sweep's overrides cannot be read: %s", error)
+        return None
+
+
+def _values(override: Any) -> list[str]:
+    """What an override sweeps over, as Hydra writes it for each job."""
+    from hydra.core.override_parser.types import Glob
+
+    if isinstance(override.value(), Glob):
+        from zsl.config import options
+
+        return list(override.value().filter(options(override.key_or_group)))
+    return list(override.sweep_string_iterator())
+
+
+def _first(override: Any) -> str:
+    values = _values(override)
+    return f"{override.get_key_element()}={values[0] if values else 'null'}"
+
+
+def _product(swept: Mapping[str, int]) -> int:
+    total = 1
+    for count in swept.values():
+        total *= count
+    return total
+
+
+def _name(config: DictConfig, swept: Mapping[str, int] | None) -> str:
+    experiment = config.hydra.runtime.choices.get("experiment")
+    over = ", ".join(f"{k} ({n})" for k, n in (swept or {}).items() if n > 1)
+    parts = [
+        "sweep",
+        *([str(experiment)] if experiment not in (None, "null") else []),
+        *([f"over {over}"] if over else []),
+    ]
+    return " ".join(parts)
+
+
+# --- threads --------------------------------------------------------------------------------------------------
+
+
+def _launcher(config: DictConfig) -> dict[str, Any]:
+    """What of the launcher's settings says how many jobs run at once on one machine."""
+    node = config.hydra.launcher
+    keys = ("_target_", "n_jobs", "cpus_per_task", "tasks_per_node")
+    return {k: node.get(k) for k in keys if node.get(k) is not None}
+
+
+def threads_for(launcher: Mapping[str, Any], cores: int) -> int:
+    """Threads for one job so that all jobs that run at once on a machine with ``cores`` use no more than those.
+
+    joblib runs ``n_jobs`` at once (-1: as many as there are cores). submitit grants each job ``cpus_per_task``; its
+    local form starts all jobs at once whatever the cores, so that one thread each is right there too unless it says
+    more. Hydra's own launcher runs one job after another.
+    """
+    target = str(launcher.get("_target_", ""))
+    if "joblib" in target:
+        n = int(launcher.get("n_jobs") or 1)
+        at_once = n if n > 0 else max(cores + 1 + n, 1)
+        return max(cores // at_once, 1)
+    if "submitit" in target:
+        return max(int(launcher.get("cpus_per_task") or 1), 1)
+    return cores
+
+
+def limit_threads(n: int | None, launcher: Mapping[str, Any]) -> int:
+    """BLAS, OpenMP and numba use ``n`` threads in this process (None: :func:`threads_for`); returns how many.
+
+    Variables that the user set stay, where they allow fewer. Libraries that are loaded already are told, those that
+    are not will read the environment.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if n is None and not any(word in str(launcher.get("_target_")) for word in ("joblib", "submitit")):
+        return cores  # one job after another, with all there is
+    n = n or threads_for(launcher, cores)
+    for variable in _THREAD_VARIABLES:
+        given = os.environ.get(variable, "")
+        if variable not in os.environ or (given.isdigit() and int(given) > n):
+            os.environ[variable] = str(n)
+    if "numpy" in sys.modules:
+        from threadpoolctl import threadpool_info, threadpool_limits
+
+        # Only ever down: a limit that the user set at start holds.
+        many = {pool["prefix"]: n for pool in threadpool_info() if pool["num_threads"] > n}
+        if many:
+            threadpool_limits(many)
+    numba = sys.modules.get("numba")
+    if numba is not None:
+        numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS, numba.get_num_threads()))
+    return n

@@ -1,0 +1,1 @@
+"""What a run folder holds: the result, its files, its status."""

@@ -1,0 +1,109 @@
+# numba's functions are typed by their arguments.
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+"""The active set over many rows: the Gram matrix of all atoms once, then every row on its own, in parallel.
+
+numba's cache looks at the file of a compiled function alone: ``make clean`` after a change to the kernels that this one
+calls (``search``, ``factor``, ``certificate``), or the old ones go on running.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numba import njit, prange
+
+from zsl.checks import Array
+from zsl.sparse.kernels.certificate import certified_gap
+from zsl.sparse.kernels.factor import PAD
+from zsl.sparse.kernels.products import gram, product
+from zsl.sparse.kernels.search import solve_row
+from zsl.sparse.problem import largest_penalty
+
+# Rows whose correlations c are held at once.
+_BLOCK = 8192
+
+
+def _solve_rows(X, D, G, C, xx, t, exact_t, tol, max_iter, floor, error, A, gap, rounds, n_threads):
+    """Codes of all rows into ``A``, thread ``w`` of ``n_threads`` taking every ``n_threads``-th row.
+
+    ``t`` is of the search's type, ``exact_t`` the certificate's. Work space is allocated here, once, and not in the
+    parallel loop.
+    """
+    n, r = C.shape
+    width = r + 3 * PAD
+    floats = np.empty((n_threads, 10, width), C.dtype)
+    ints = np.empty((n_threads, 3, width), np.int64)
+    counts = np.empty((n_threads, 64), np.int64)
+    flags = np.empty((n_threads, 2, width), np.bool_)
+    U = np.empty((n_threads, width, width), C.dtype)
+    residual = np.empty((n_threads, D.shape[1]), np.float64)
+    norms = np.empty(r, np.float64)
+    for j in range(r):
+        norms[j] = np.sqrt(G[j, j])
+    for w in prange(n_threads):
+        code, q, q_kept = floats[w, 0, :r], floats[w, 1, :r], floats[w, 2, :r]
+        s, a, a_kept, v = floats[w, 3], floats[w, 4], floats[w, 5], floats[w, 6]
+        d, inverse = floats[w, 7], floats[w, 8]
+        S, S_kept, out = ints[w, 0], ints[w, 1], ints[w, 2]
+        for i in range(w, n, n_threads):
+            for j in range(r):
+                code[j] = A[i, j]
+            rounds[i], k, _ = solve_row(
+                G,
+                C[i],
+                xx[i],
+                D.shape[1],
+                t,
+                tol * xx[i] / 2,
+                max_iter,
+                floor,
+                code,
+                q,
+                q_kept,
+                S,
+                S_kept,
+                s,
+                a,
+                a_kept,
+                v,
+                out,
+                flags[w, 0],
+                flags[w, 1],
+                U[w],
+                d,
+                inverse,
+                floats[w, 9],
+                counts[w],
+            )
+            gap[i] = certified_gap(X[i], D, norms, exact_t, S, a, k, q, error, residual[w], flags[w, 1])
+            for j in range(r):
+                A[i, j] = code[j]
+
+
+_solve_rows_parallel = njit(cache=True, parallel=True)(_solve_rows)
+# A parallel region costs a lone row more than the row itself.
+_solve_rows_serial = njit(cache=True)(_solve_rows)
+
+
+def solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: int) -> tuple[Array, int]:
+    """Improve the codes ``A`` in place, in the arithmetic of ``dtype``; their gaps and the rounds used."""
+    r, p = D.shape
+    Dw: Array = D.astype(dtype, copy=False)
+    G = gram(Dw)
+    xx = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    gap, rounds = np.empty(len(X)), np.empty(len(X), np.int64)
+    eps = float(np.finfo(dtype).eps)
+    t = lam * p / (2 * r)
+    # Of sums of p products, in any order that BLAS may choose.
+    error = eps * (16 + p**0.5)
+    # Stop a little early, for the certificate may differ in the last digits.
+    aim = 0.98 * tol
+    for start in range(0, len(X), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        C = product(X[rows].astype(dtype, copy=False), Dw.T)
+        n_threads = min(numba.get_num_threads(), len(C))
+        (_solve_rows_serial if n_threads == 1 else _solve_rows_parallel)(
+            X[rows], D, G, C, xx[rows], dtype(min(t, largest_penalty(dtype))), t, aim, max_iter, dtype(64 * eps), error,
+            A[rows], gap[rows], rounds[rows], n_threads,
+        )  # fmt: skip
+    return np.maximum(gap, 0.0) * (2 / p), int(rounds.max())

@@ -1,0 +1,97 @@
+# numba's functions are typed by their arguments.
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+"""Cyclic coordinate descent on the Gram matrix: simple, never wrong, slow where atoms resemble each other."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numba import njit, prange
+
+from zsl.checks import Array
+from zsl.sparse.kernels.certificate import gap_of_support
+from zsl.sparse.kernels.search import correlations, largest
+from zsl.sparse.problem import Codes, duality_gap
+
+# Rows whose correlations are held at once.
+_BLOCK = 8192
+# Sweeps over the non-zeros between two sweeps over all atoms, and between two looks at the gap.
+_INNER = 8
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy")
+def _update(j, G, t, code, q):
+    """Minimise over coordinate ``j``; ``q = c - code G`` is kept."""
+    g = G[j]
+    h, old = g[j], code[j]
+    if not h > 0:
+        code[j] = 0
+        return
+    pull = q[j] + h * old
+    if pull > t:
+        new = (pull - t) / h
+    elif pull < -t:
+        new = (pull + t) / h
+    else:
+        new = 0 * t
+    change = new - old
+    if change != 0:
+        code[j] = new
+        for m in range(len(q)):
+            q[m] -= change * g[m]
+
+
+@njit(cache=True, error_model="numpy")
+def _solve_row(G, c, xx, t, tol, max_iter, code, q, S, a):
+    """Codes of one row, in place; the sweeps used. ``S``, ``a`` are work space."""
+    r = len(c)
+    sweeps = 0
+    while True:
+        k = 0
+        for j in range(r):
+            if code[j] != 0:
+                S[k], a[k] = j, code[j]
+                k += 1
+        # Afresh, for updates pile up rounding.
+        correlations(G, c, S, a, k, q)
+        gap, _ = gap_of_support(xx, c, q, t, S, a, k, largest(q))
+        if gap <= tol or sweeps >= max_iter:
+            return sweeps
+        for j in range(r):
+            _update(j, G, t, code, q)
+        sweeps += 1
+        for _ in range(_INNER):
+            for j in range(r):
+                if code[j] != 0:
+                    _update(j, G, t, code, q)
+            sweeps += 1
+
+
+@njit(cache=True, parallel=True)
+def _solve_rows(G, C, xx, t, tol, max_iter, A, sweeps, n_threads):
+    n, r = C.shape
+    q, a = np.empty((n_threads, r), C.dtype), np.empty((n_threads, r), C.dtype)
+    S = np.empty((n_threads, r), np.int64)
+    for w in prange(n_threads):
+        for i in range(w, n, n_threads):
+            sweeps[i] = _solve_row(G, C[i], xx[i], t, tol * xx[i] / 2, max_iter, A[i], q[w], S[w], a[w])
+
+
+def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int) -> Codes:
+    """Coordinate descent, mostly over the non-zeros. Arguments and result as in
+    :func:`zsl.sparse.sparse_encode`.
+
+    ``max_iter`` counts sweeps.
+    """
+    r, p = D.shape
+    A = np.zeros((len(X), r), X.dtype) if init is None else init.copy()
+    G = D @ D.T
+    xx = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    sweeps = np.zeros(len(X), np.int64)
+    for start in range(0, len(X), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        _solve_rows(
+            G, X[rows] @ D.T, xx[rows], X.dtype.type(lam * p / (2 * r)), 0.98 * tol, max_iter,
+            A[rows], sweeps[rows], numba.get_num_threads(),
+        )  # fmt: skip
+    return Codes(A, duality_gap(X, D, A, lam), int(sweeps.max()))
