@@ -245,19 +245,19 @@ def test_prototype_scale_by_hand():
 def test_scale_free_form_does_not_see_units(batch):
     # Attributes in other units, and predictions shrunken by any factor: the same codes.
     m, X, Z = fitted()
-    kw = {"gamma_relative": 0.3, "rho": 0.5, "aware_batch": batch, "kernel": "gaussian", "aware_scale": "prototype"}
+    kw = {"gamma_relative": 0.3, "rho": 0.5, "batch": batch, "kernel": "gaussian", "scale": "prototype"}
     A = aware(m, X, Z, **kw).codes.A
     m.Dz_ = 0.1 * m.Dz_
     assert_allclose(aware(m, X, 7 * Z, **kw).codes.A, A, atol=1e-6)
     m.Dz_ = 10 * m.Dz_
-    raw = {**kw, "aware_scale": "raw"}
+    raw = {**kw, "scale": "raw"}
     assert np.abs(aware(m, X, 7 * Z, **raw).codes.A - aware(m, X, Z, **raw).codes.A).max() > 1e-3
 
 
 @pytest.mark.parametrize("scale", ["prototype", "raw"])
 def test_orders_and_rotations_do_not_matter(scale, rng):
     m, X, Z = fitted()
-    kw = {"gamma_relative": 0.3, "rho": 0.5, "aware_scale": scale, "aware_tol": 1e-10}
+    kw = {"gamma_relative": 0.3, "rho": 0.5, "scale": scale, "tol": 1e-10}
     Z_hat = aware(m, X, Z, **kw).Z_hat
     Q = np.linalg.qr(rng.standard_normal((Z.shape[1],) * 2))[0]
     m.Dz_ = m.Dz_ @ Q
@@ -265,8 +265,8 @@ def test_orders_and_rotations_do_not_matter(scale, rng):
 
 
 def test_the_batch_form_is_declared():
-    assert "unlabelled test images" not in rules.information(aware, {"aware_batch": False})
-    assert "unlabelled test images" in rules.information(aware, {"aware_batch": True})
+    assert "unlabelled test images" not in rules.information(aware, {"batch": False})
+    assert "unlabelled test images" in rules.information(aware, {"batch": True})
 
 
 def test_awareness_corrects_labels_under_domain_shift():
@@ -283,8 +283,8 @@ def test_awareness_corrects_labels_under_domain_shift():
             "gamma_relative": 0.3,
             "rho": 0.1,
             "kernel": "gaussian",
-            "aware_scale": "prototype",
-            "aware_batch": True,
+            "scale": "prototype",
+            "batch": True,
         }
         found = aware(model, X[~seen], Z[15:], start=start, **settings)
         right = [nearest(a.Z_hat, Z[15:]).argmax(axis=1) == y[~seen] - 15 for a in (start, found)]

@@ -12,8 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from zsl import evaluation, inference, theory
 from zsl.errors import UserError
 from zsl.inference.entropy import soft_assignment
-from zsl.inference.labels import standard_scores, unit_rows
-from zsl.inference.statistics import seen_classes
+from zsl.inference.labels import standard_scores
+from zsl.inference.statistics import seen_statistics
+from zsl.linalg import unit_rows
 from zsl.models import CoupledDictionaries
 
 N, P, Q, M = 20, 8, 4, 3
@@ -28,7 +29,7 @@ def good():
     model = CoupledDictionaries(n_atoms=12, n_iter=2).fit(X, y, Z[y], Z_unseen)
     attributes = inference.agnostic(model, test)
     return {
-        "model": model, "seen": seen_classes(model, X, y, Z[y]), "attributes": attributes, "X": test,
+        "model": model, "seen": seen_statistics(model, X, y, Z[y]), "attributes": attributes, "X": test,
         "Z_hat": attributes.Z_hat, "Z_unseen": Z_unseen, "Z": Z_unseen, "scores": scores, "anchors": scores,
         "attribute_scores": scores, "P": scores / scores.sum(axis=1, keepdims=True), "y": rng.integers(M, size=N),
         "is_seen_class": np.array([True, False, True]), "temperature": 1.0, "k": 1, "rho": 1.0,
@@ -167,9 +168,9 @@ def test_further_arguments_of_metrics_and_rules(good):
 
 
 def test_what_means_the_same_is_taken_alike(good):
-    expected = inference.spread(good["Z_hat"], good["Z_unseen"], class_mass=[1.0, 1.0, 2.0])
+    expected = inference.spread(good["Z_hat"], good["Z_unseen"], class_prior=[1.0, 1.0, 2.0])
     for shares in ((1.0, 1.0, 2.0), np.array([1.0, 1.0, 2.0]), [5e307, 5e307, 1e308]):
-        assert_allclose(inference.spread(good["Z_hat"], good["Z_unseen"], class_mass=shares), expected)
+        assert_allclose(inference.spread(good["Z_hat"], good["Z_unseen"], class_prior=shares), expected)
     # Rounded to three digits, rows sum to one to three digits.
     P = good["P"].astype(np.float16)
     exact = P.astype(float) / P.astype(float).sum(axis=1, keepdims=True)

@@ -7,11 +7,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from conftest import central_differences
+from zsl.linalg import spectrum
 from zsl.models import CMT, COSTA, DAP, IAP, BucherMetric, ConSE, SynC
 from zsl.models.dap import binary, log_posterior
 from zsl.models.descent import _polish, descend
 from zsl.models.one_vs_rest import Linear, fit_linear, logistic, multiclass_hinge, multinomial, squared_hinge
-from zsl.models.spectral import spectrum
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ import pytest
 import scipy.linalg
 from numpy.testing import assert_allclose
 
+from zsl.linalg import class_means, ridge, spectrum
 from zsl.models import ESZSL, SAE, KernelESZSL, Ridge, RidgeReverse
-from zsl.models.base import class_means
-from zsl.models.spectral import ridge, spectrum
 
 
 @pytest.fixture

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from zsl.inference.combined import confident_means, csls, inverted_softmax
-from zsl.inference.labels import standard_scores, unit_rows
+from zsl.inference.feature_space import confident_means, csls, inverted_softmax
+from zsl.inference.labels import standard_scores
 from zsl.inference.mixture import expectation_maximisation, mixture, sinkhorn, spread_features
-from zsl.inference.statistics import Seen
+from zsl.inference.statistics import SeenStatistics
+from zsl.linalg import unit_rows
 
 
 def problem(seed=0, L=90, M=3, p=8, noise=0.35):
@@ -16,7 +17,7 @@ def problem(seed=0, L=90, M=3, p=8, noise=0.35):
     y = rng.integers(M, size=L)
     U = unit_rows(means[y] + noise * rng.normal(size=(L, p)))
     scores = np.eye(M)[y] + 1.2 * rng.normal(size=(L, M))  # an inductive rule that is right more often than not
-    seen = Seen(np.eye(p), means, np.eye(M), 15.0)
+    seen = SeenStatistics(np.eye(p), means, np.eye(M), 15.0)
     return U, y, scores, seen
 
 
@@ -55,9 +56,9 @@ def test_sinkhorn_balances_and_changes_no_balanced_posterior():
     np.testing.assert_allclose(sinkhorn(shifted), 0, atol=1e-6)
 
 
-def test_uniform_masses_make_equal_classes():
+def test_balanced_prior_make_equal_classes():
     U, _, scores, seen = problem(1)
-    P = np.exp(mixture(scores, U, seen, uniform_masses=1.0))
+    P = np.exp(mixture(scores, U, seen, balanced_prior=1.0))
     np.testing.assert_allclose(P.sum(axis=0), 30, rtol=1e-5)
 
 
@@ -101,7 +102,7 @@ def test_degenerate_input(rule, case):
 def test_csls_by_hand():
     S = np.array([[1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])  # standard scores already
     expected = 2 * S - np.array([1.0, 0.0])  # means of the two best of each class
-    np.testing.assert_allclose(csls(S, hub_neighbors=2), expected)
+    np.testing.assert_allclose(csls(S, n_neighbors=2), expected)
 
 
 def test_inverted_softmax_is_a_distribution_over_images():
@@ -116,10 +117,10 @@ def test_standard_scores():
 
 def test_spread_features_of_one_image_keeps_to_the_anchors():
     from zsl.inference import spread_features
-    from zsl.inference.statistics import Seen
+    from zsl.inference.statistics import SeenStatistics
 
     rng = np.random.default_rng(0)
-    seen = Seen(np.eye(4), rng.standard_normal((3, 4)), rng.standard_normal((3, 2)), 5.0)
+    seen = SeenStatistics(np.eye(4), rng.standard_normal((3, 4)), rng.standard_normal((3, 2)), 5.0)
     anchors = np.array([[0.1, 0.7, 0.2]])
     x = rng.standard_normal((1, 4))
     assert spread_features(anchors, x, seen).argmax(axis=1) == [1]
@@ -129,16 +130,16 @@ def test_spread_features_of_one_image_keeps_to_the_anchors():
 def test_nonsense_is_refused_in_python_too():
     from zsl.errors import UserError
     from zsl.inference import csls, inverted_softmax, mixture, soft_assignment
-    from zsl.inference.statistics import Seen
+    from zsl.inference.statistics import SeenStatistics
 
     S, X = np.ones((5, 3)), np.ones((5, 4))
-    seen = Seen(np.eye(4), np.ones((3, 4)), np.ones((3, 2)), 5.0)
+    seen = SeenStatistics(np.eye(4), np.ones((3, 4)), np.ones((3, 2)), 5.0)
     for call in (
-        lambda: mixture(S, X, seen, evidence=-1),
+        lambda: mixture(S, X, seen, prior_weight=-1),
         lambda: mixture(S, X, seen, confident=2),
         lambda: mixture(np.where(np.eye(5, 3) > 0, np.nan, S), X, seen),
-        lambda: csls(S, hub_neighbors=0),
-        lambda: inverted_softmax(S, hub_temperature=0),
+        lambda: csls(S, n_neighbors=0),
+        lambda: inverted_softmax(S, temperature=0),
         lambda: soft_assignment(S, S, 1.0, "cauchy"),
         lambda: soft_assignment(S, S, -1.0),
     ):

@@ -118,7 +118,7 @@ def test_scores_shapes_permutations_and_one_class(name, easy):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_order_of_training_images_and_class_numbers(name, easy):
-    # Seen classes may be numbered in any order. Methods that draw batches see other batches then.
+    # SeenStatistics classes may be numbered in any order. Methods that draw batches see other batches then.
     order = np.random.default_rng(2).permutation(len(easy.seen))
     renumbered = new(name, quick=True).fit(easy.X, order[easy.y], easy.Z, easy.Z_unseen)
     scores = fitted(name, easy, quick=True).scores(easy.X_unseen)

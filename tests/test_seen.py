@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from zsl.inference.labels import unit_rows
-from zsl.inference.statistics import code_compatibility, concentration, seen_classes, whitening
+from zsl.inference.statistics import code_compatibility, concentration, seen_statistics, whitening
+from zsl.linalg import unit_rows
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_directions_are_unchanged_by_a_linear_map_without_shrinkage_noise(images
     # A rotation of feature space changes no cosine between directions.
     X, y, Z = images
     Q = np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
-    U, V = (s.directions(x) for s, x in ((seen_classes(None, X, y, Z), X), (seen_classes(None, X @ Q, y, Z), X @ Q)))
+    U, V = (s.directions(x) for s, x in ((seen_statistics(None, X, y, Z), X), (seen_statistics(None, X @ Q, y, Z), X @ Q)))
     np.testing.assert_allclose(U @ U.T, V @ V.T, atol=1e-9)
 
 
@@ -84,5 +84,5 @@ def test_prototypes_of_seen_classes_are_near_their_means():
     y = np.repeat(np.arange(4), 50)
     S = np.eye(4)
     X = rng.normal(size=(4, 6))[y] * 10 + rng.normal(size=(200, 6))
-    seen = seen_classes(None, X, y, S[y])
+    seen = seen_statistics(None, X, y, S[y])
     np.testing.assert_allclose(seen.prototypes(S), unit_rows(seen.means), atol=1e-9)

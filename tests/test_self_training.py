@@ -7,7 +7,7 @@ import zsl
 from zsl.errors import UserError
 from zsl.inference import agnostic, cosine, self_trained
 from zsl.inference.labels import confident_images
-from zsl.inference.statistics import seen_classes
+from zsl.inference.statistics import seen_statistics
 from zsl.models import Ridge
 
 
@@ -15,7 +15,7 @@ from zsl.models import Ridge
 def fitted():
     data = zsl.load_dataset("synthetic")
     model = zsl.CoupledDictionaries(n_iter=2).fit(data.X, data.y, data.Z, data.Z_unseen)
-    return data, model, seen_classes(model, data.X, data.y, data.Z)
+    return data, model, seen_statistics(model, data.X, data.y, data.Z)
 
 
 def test_confident_images_by_hand():
@@ -30,7 +30,7 @@ def test_one_round_is_stationary(fitted):
     data, model, seen = fitted
     start = agnostic(model, data.X_unseen)
     A = start.codes.A.astype(float)
-    found = self_trained(model, data.X_unseen, data.Z_unseen, seen, start=start, self_training_rounds=1)
+    found = self_trained(model, data.X_unseen, data.Z_unseen, seen, start=start, n_rounds=1)
     chosen = confident_images(cosine(A @ model.Dz_, data.Z_unseen), 0.5)
     rows = np.concatenate(chosen)
     target = data.Z_unseen[np.repeat(np.arange(len(chosen)), [len(r) for r in chosen])]

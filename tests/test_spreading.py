@@ -21,7 +21,7 @@ from zsl.inference.spreading import (
     solve_spreading,
     spread_labels_dense,
     spread_report,
-    with_class_mass,
+    with_class_prior,
 )
 from zsl.models import CoupledDictionaries
 
@@ -125,7 +125,7 @@ def test_images_cut_off_from_every_class_take_the_nearest(caplog):
     assert "3 of 5 test images are connected to no class" in caplog.text
     assert np.isfinite(F).all()
     report = spread_report(Z_hat, Z, n_neighbors=2, unit=False, sigma=1.0)
-    assert report.stranded.tolist() == [False, False, True, True, True]
+    assert report.unreached.tolist() == [False, False, True, True, True]
     assert report.n_components == 2
     assert (report.exact, report.recall) == (True, 1.0)
     assert_allclose(report.scores, F)
@@ -135,7 +135,7 @@ def test_isolated_images_take_the_nearest_class():
     # So narrow a kernel that every weight underflows: no edge at all, and classes do not reach each other's images.
     Z_hat, Z = np.array([[0.9, 0.1], [0.2, 0.8], [0.4, 0.3]]), np.eye(2)
     report = spread_report(Z_hat, Z, sigma=1e-3, unit=False)
-    assert report.stranded.all()
+    assert report.unreached.all()
     assert report.n_components == 5
     assert_allclose(report.scores, nearest(Z_hat, Z))
 
@@ -145,7 +145,7 @@ def test_images_too_far_to_tell_from_rounding_take_the_nearest_class():
     # falls a hundredfold per link, below what the residual vouches for.
     Z_hat = np.column_stack([np.linspace(0.1, 9, 90), np.zeros(90)])
     report = spread_report(Z_hat, np.array([[0.0, 0.0], [9.0, 40.0]]), n_neighbors=1, unit=False, mu=99.0, sigma=0.1)
-    reached = ~report.stranded
+    reached = ~report.unreached
     assert 0 < reached.sum() < 90
     assert (report.scores[reached, 0] > 0).all()
     assert_allclose(report.scores[~reached], nearest(Z_hat, np.array([[0.0, 0.0], [9.0, 40.0]]))[~reached])
@@ -182,31 +182,31 @@ def test_self_tuning_does_not_see_the_unit_and_joins_regions_of_any_density(rng)
     assert np.isfinite(gaussian_graph(np.ones((12, 2)), 8, "self_tuning").toarray()).all()
 
 
-def test_class_mass_by_hand():
+def test_class_prior_by_hand():
     # Rows as shares: (3/4, 1/4) and (1/2, 1/2); masses 5/4 and 3/4. Shares 1/4, 3/4 of two images: columns times
     # (1/2) / (5/4) and (3/2) / (3/4). The third image is not counted.
     F = np.array([[3.0, 1.0], [2.0, 2.0], [0.0, 7.0]])
-    scaled = with_class_mass(F, np.array([0.25, 0.75]), np.array([True, True, False]))
+    scaled = with_class_prior(F, np.array([0.25, 0.75]), np.array([True, True, False]))
     assert_allclose(scaled, F * [0.4, 2.0])
 
 
-def test_class_mass_gives_a_class_its_share(rng):
+def test_class_prior_gives_a_class_its_share(rng):
     # Images lean towards class 0; equal shares move the boundary.
     Z = np.array([[1.0, 0.0], [-1.0, 0.0]])
     y = np.repeat([0, 1], 100)
     Z_hat = np.column_stack([np.where(y == 0, 1.0, -0.1), np.zeros(200)]) + 0.3 * rng.standard_normal((200, 2))
-    plain, even = (spread(Z_hat, Z, unit=False, class_mass=c).argmax(axis=1) for c in (None, "uniform"))
+    plain, even = (spread(Z_hat, Z, unit=False, class_prior=c).argmax(axis=1) for c in (None, "uniform"))
     assert (even == y).mean() > (plain == y).mean()
-    lopsided = spread(Z_hat, Z, unit=False, class_mass=[9.0, 1.0]).argmax(axis=1)
+    lopsided = spread(Z_hat, Z, unit=False, class_prior=[9.0, 1.0]).argmax(axis=1)
     assert (lopsided == 0).sum() > (even == 0).sum()
-    assert "class prior" in rules.information(spread, {"class_mass": "uniform"})
-    assert "class prior" not in rules.information(spread, {"class_mass": None})
+    assert "class prior" in rules.information(spread, {"class_prior": "uniform"})
+    assert "class prior" not in rules.information(spread, {"class_prior": None})
 
 
 @pytest.mark.parametrize("shares", [[1.0], [1.0, -1.0], [0.0, 0.0], [1.0, float("nan")]])
 def test_shares_that_do_not_fit_are_refused(shares):
-    with pytest.raises(UserError, match=r"class_mass=.* does not fit 2 classes; give one share for each"):
-        spread(np.eye(2), np.eye(2), class_mass=shares)
+    with pytest.raises(UserError, match=r"class_prior=.* does not fit 2 classes; give one share for each"):
+        spread(np.eye(2), np.eye(2), class_prior=shares)
 
 
 @pytest.mark.slow  # the search is compiled anew in each process, half a minute
@@ -327,7 +327,7 @@ def test_tied_distances_leave_nothing_to_the_order_of_rows(rng):
 
 
 def test_copies_of_an_image_change_nothing(rng):
-    # More copies than neighbours once knew nobody but each other: 920 of 1000 images were stranded.
+    # More copies than neighbours once knew nobody but each other: 920 of 1000 images were unreached.
     Z, Z_hat = rng.standard_normal((4, 6)), rng.standard_normal((50, 6))
     scores = spread(Z_hat, Z)
     report = spread_report(np.repeat(Z_hat, 20, axis=0), Z)

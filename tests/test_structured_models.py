@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
 from conftest import central_differences
+from zsl.linalg import class_means
 from zsl.models import SSE, BiDiLEL, BucherMetric, CDLJiang, SynthesisGaussian
-from zsl.models.base import class_means
 from zsl.models.sse import onto_simplex, simplex_codes
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:
+    from zsl.classifier import ZeroShotClassifier
     from zsl.config import compose
     from zsl.data.dataset import ZeroShotData
     from zsl.errors import UserError
@@ -15,20 +16,22 @@ if TYPE_CHECKING:
     from zsl.experiment.run import run
     from zsl.models import CoupledDictionaries
 
-# Imported when first used: `import zsl` and the command's --help stay instant.
+# Imported when first used, so that `import zsl` and the command's --help stay instant.
 _WHERE = {
     "CoupledDictionaries": "zsl.models",
     "UserError": "zsl.errors",
+    "ZeroShotClassifier": "zsl.classifier",
     "ZeroShotData": "zsl.data.dataset",
     "compose": "zsl.config",
     "load_dataset": "zsl.experiment.loading",
     "run": "zsl.experiment.run",
 }
-_MODULES = ("data", "evaluation", "inference", "models", "sparse")
+_MODULES = ("data", "evaluation", "inference", "model_selection", "models", "sparse")
 
 __all__ = [
     "CoupledDictionaries",
     "UserError",
+    "ZeroShotClassifier",
     "ZeroShotData",
     "__version__",
     "compose",

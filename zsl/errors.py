@@ -1,10 +1,14 @@
-"""The one exception for what a user can put right."""
+"""The one exception for what a user can put right, the parts of its sentences, and interruption by signals."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 
 class UserError(ValueError):
@@ -23,6 +27,31 @@ def writing(place: Path, remedy: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{error.filename or place} cannot be written ({reason(error)}); {remedy}.") from None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return the end of a sentence that suggests the closest of ``names``, or nothing if none is close.
+
+    Capitals do not count, and neither does the difference between ``+``, ``_`` and a blank.
+
+    Examples
+    --------
+    >>> did_you_mean("grizzly bear", ["polar+bear", "grizzly+bear"])
+    ' (did you mean grizzly+bear?)'
+    >>> did_you_mean("cat", ["ant", "bee"])
+    ''
+    """
+    import difflib
+
+    def simple(text: str) -> str:
+        return text.replace("+", " ").replace("_", " ").lower()
+
+    spelled, mine = {simple(c): c for c in names}, simple(name)
+    for close in difflib.get_close_matches(mine, spelled, n=5):
+        # Short words are alike by chance (cat, ant), unless they have the same letters (dgo, dog).
+        if difflib.SequenceMatcher(None, mine, close).ratio() >= 0.7 or sorted(close) == sorted(mine):
+            return f" (did you mean {spelled[close]}?)"
+    return ""
 
 
 def reason(error: BaseException) -> str:
@@ -50,3 +79,53 @@ def unforeseen(error: Exception, smaller: str = "free some, or use smaller data"
         return f"there is not enough memory ({reason(error).rstrip('.')}); {smaller}."
     file = getattr(error, "filename", None) or "a file"
     return f"{file} cannot be used ({reason(error)}); check that it exists and is yours to use."
+
+
+# --- interruption -----------------------------------------------------------------------------------------
+
+# The exceptions that signals raised inside `interruptible`.
+_received: list[BaseException] = []
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[bool]:
+    """SIGTERM raises SystemExit and SIGINT raises KeyboardInterrupt inside, so that what is stopped can say so.
+
+    Compiled code may swallow the exception (numba does while it loads what it has compiled). Loops of long work
+    therefore call :func:`raise_if_interrupted`, and whoever reports an exception asks :func:`interruption` first.
+
+    Yields
+    ------
+    bool
+        Whether SIGTERM is handled here. It is not in another than the main thread, and handlers that somebody else has
+        set, such as a cluster's, stay.
+    """
+    ours: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        standard = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+        ours = {number: old for number, old in standard.items() if signal.getsignal(number) == old}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        _received.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number))
+        raise _received[-1]
+
+    for number in ours:
+        signal.signal(number, stop)
+    try:
+        yield signal.SIGTERM in ours
+    finally:
+        for number, old in ours.items():
+            signal.signal(number, old)
+        if ours:
+            _received.clear()
+
+
+def raise_if_interrupted() -> None:
+    """Raise the exception of a signal that compiled code has swallowed."""
+    if _received:
+        raise _received[-1]
+
+
+def interruption() -> BaseException | None:
+    """The exception of the signal that was received last, or None: any exception after a signal is due to the signal."""
+    return _received[-1] if _received else None

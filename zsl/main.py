@@ -1,4 +1,4 @@
-"""The command: ``python -m zsl.main [GROUP=OPTION] [KEY=VALUE] [-m]``. Nothing heavy is imported here."""
+"""The command ``zsl run``, also ``python -m zsl.main [GROUP=OPTION] [KEY=VALUE] [-m]``. Nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from zsl.config import check_flags, conf_dir, explain, normalise_argv
-from zsl.errors import UserError, too_large, unforeseen
-from zsl.experiment.interruption import terminable
+from zsl.errors import UserError, interruptible, interruption, too_large, unforeseen
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -30,36 +29,33 @@ def job(cfg: DictConfig) -> None:
     from zsl.experiment.sweep import limit_threads
 
     hydra = HydraConfig.get()
+    alone = hydra.mode is RunMode.RUN
     threads = cfg.get("threads")
-    # Before anything is imported that starts threads.
+    # The limit comes before anything is imported that starts threads.
     limit_threads(threads if isinstance(threads, int) and threads > 0 else None, hydra.launcher)
-    try:
-        with terminable() as handled:
+    with interruptible() as handled:
+        try:
             from zsl.experiment.run import run
 
             run(cfg, Path(hydra.runtime.output_dir))
-    except UserError as error:
-        if _TRACEBACK:
-            raise
-        if hydra.mode is RunMode.RUN:
-            # SystemExit passes through Hydra, which would print more than the sentence.
-            _fail(error)
-        # Said once, here; the sweep goes on with its other jobs, and status.json tells main() how this one ended.
-        log.error("%s", error)
-    except SystemExit:
-        if not handled:
-            raise
-        # SIGTERM to one worker of a parallel sweep ends its job, which is KILLED now; the others go on.
-        log.error("the run was terminated")
-    except Exception as error:
-        if too_large(error) and not _TRACEBACK:
-            if hydra.mode is RunMode.RUN:
-                _fail(_memory(error))
-            log.error("%s", _memory(error))
-            return
-        log.exception("the run failed")  # Hydra keeps tracebacks out of the job's own log
-        if hydra.mode is RunMode.RUN or _TRACEBACK:
-            raise
+        except BaseException as raised:
+            error = interruption() or raised
+            if isinstance(error, SystemExit) and handled:
+                # SIGTERM to one worker of a parallel sweep ends its job, which is KILLED now; the others go on.
+                log.error("the run was terminated")
+            elif _TRACEBACK or not isinstance(error, Exception):
+                raise error from None
+            elif isinstance(error, UserError) or too_large(error):
+                sentence = error if isinstance(error, UserError) else _memory(error)
+                if alone:
+                    # SystemExit passes through Hydra, which would print more than the sentence.
+                    _fail(sentence)
+                # The sweep goes on with its other jobs, and status.json tells main() how this job ended.
+                log.error("%s", sentence)
+            else:
+                log.exception("the run failed")  # Hydra keeps tracebacks out of the job's own log
+                if alone:
+                    raise
 
 
 def main() -> None:
@@ -72,28 +68,29 @@ def main() -> None:
     except UserError as refused:
         _fail(refused)
     sys.argv[1:] = arguments
-    # Hydra then raises what it would have printed over several lines; it is told in one below.
+    # Hydra then raises what it would have printed over several lines; main() says it in one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     error: BaseException | None = None
-    try:
-        with terminable():
+    with interruptible():
+        try:
             hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(job)()
-    except BaseException as raised:
-        error = raised
-    over = None
+        except BaseException as raised:
+            # An exception after a signal is due to the signal, whatever compiled code made of it.
+            error = interruption() or raised
+    summary = None
     if "zsl.experiment.sweep" in sys.modules:
         from zsl.experiment.sweep import finish
 
-        over = finish(error)
-    if over is not None:
-        print(over[1], file=sys.stdout if over[0] == "FINISHED" else sys.stderr)
+        summary = finish(error)
+    if summary is not None:
+        print(summary[1], file=sys.stdout if summary[0] == "FINISHED" else sys.stderr)
     if error is not None:
-        _explain(error, arguments, in_sweep=over is not None)
-    elif over is not None and over[0] != "FINISHED":
+        _end(error, arguments, in_sweep=summary is not None)
+    elif summary is not None and summary[0] != "FINISHED":
         sys.exit(1)
 
 
-def _explain(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoReturn:
+def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoReturn:
     """End in one sentence where there is one, else in the exception."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException

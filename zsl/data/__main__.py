@@ -181,7 +181,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    from zsl.config import build
+    from zsl.config.objects import build
     from zsl.data.convert import to_npz, to_xlsa17
     from zsl.data.load import load_table
 

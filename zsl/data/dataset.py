@@ -45,7 +45,7 @@ class ZeroShotData:
     """(L,) their unseen class, for evaluation only; -1 where it is unknown"""
     class_names: tuple[str, ...]
     attributes: Array
-    """(C, q) the whole class table"""
+    """(C, q) the whole class table; NaN where the source has no value, until :func:`preprocess` fills it"""
     seen: Array
     """(C_seen,) rows of the class table"""
     unseen: Array
@@ -53,16 +53,12 @@ class ZeroShotData:
     key: Mapping[str, Any] = field(default_factory=dict)
     """What identifies it in a result: content hash, split origin, semantics, provenance."""
     Z_images: Array | None = None
-    """(n, q) each training image's own attributes, where the dataset has them"""
+    """(n, q) each training image's own attributes, where the dataset has them; NaN is missing"""
     attribute_names: tuple[str, ...] = ()
     validation: tuple[tuple[Array, Array], ...] = ()
     """Published (training, validation) classes, as positions in ``seen``"""
     names_unseen: tuple[str, ...] = ()
     """File names of the test images of unseen classes, or none"""
-    imputed: Array | None = None
-    """(C, q) where True, ``attributes`` has no value of its own but the mean of the seen classes that have one"""
-    imputed_images: Array | None = None
-    """(n, q) where True, ``Z_images`` has no value of its own but its class's"""
     rows_unseen: tuple[int, ...] = ()
     """Rows of the data, counted from 1, of the test images of unseen classes"""
 
@@ -85,9 +81,9 @@ class ZeroShotData:
             if len(X):
                 as_matrix(X, f"{who}: {name} features", n_columns=p)
             check_labels(y, len(X), len(classes), f"{who}: {name} labels", unknown=name == "unseen test")
-        q = as_matrix(self.attributes, f"{who}: attributes", n_rows=len(self.class_names)).shape[1]
+        q = as_matrix(_known(self.attributes), f"{who}: attributes", n_rows=len(self.class_names)).shape[1]
         if self.Z_images is not None:
-            as_matrix(self.Z_images, f"{who}: image attributes", n_rows=len(self.X), n_columns=q)
+            as_matrix(_known(self.Z_images), f"{who}: image attributes", n_rows=len(self.X), n_columns=q)
         if not len(self.X_unseen):
             raise UserError(f"{who}: there is no test image of an unseen class; nothing could be predicted.")
         empty = np.setdiff1d(np.arange(len(self.seen)), self.y)
@@ -107,8 +103,9 @@ class ZeroShotData:
         Parameters
         ----------
         missing : "mean", "drop" or "keep"
-            Attribute values the source marks as missing become the mean of the seen classes (training images) that
-            have one, or their attributes are left out, or the published number stays (AwA's -1).
+            What becomes of attribute values that the source marks as missing. ``mean``: they are NaN here, and
+            pre-processing fills them with the mean of the seen classes. ``drop``: their attributes are left out.
+            ``keep``: the published number stays (AwA's -1).
         """
         origin = split.origin.get("file") or split.origin.get("path")
         who = f"{table.name}, split {split.name}" + (f" ({origin})" if origin else "")
@@ -134,7 +131,7 @@ class ZeroShotData:
                     + ("; a seen class needs images in trainval." if kind == "seen" else "; check the class list.")
                 )
             y[part] = np.where(known, np.searchsorted(classes, labels), -1)
-        attributes, Z_images, kept, semantics, imputed, imputed_images = _semantics(table, split, seen, missing)
+        attributes, Z_images, kept, semantics = _semantics(table, split, seen, missing)
         names = table.image_names
         return cls(
             name=table.name,
@@ -151,8 +148,6 @@ class ZeroShotData:
             seen=seen,
             unseen=unseen,
             Z_images=Z_images,
-            imputed=imputed,
-            imputed_images=imputed_images,
             attribute_names=tuple(table.attribute_names[a] for a in kept) if table.attribute_names else (),
             validation=_published_folds(table, seen),
             names_unseen=tuple(names[i] for i in split.test_unseen) if names else (),
@@ -186,7 +181,13 @@ class ZeroShotData:
         return self.Z_seen[self.y] if self.Z_images is None else self.Z_images
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """What a run's digest depends on: the key, and the published validation classes."""
+        return {**self.key, "validation": [[a.tolist() for a in division] for division in self.validation]}
+
+    @property
     def unseen_names(self) -> list[str]:
+        """Names of the unseen classes."""
         return [self.class_names[c] for c in self.unseen]
 
     def shuffle_attributes(self, seed: int) -> ZeroShotData:
@@ -201,41 +202,65 @@ class ZeroShotData:
                 f"dataset.shuffle_attributes permutes class rows, and {self.name} is used with image-level attributes; "
                 "choose class-level ones (dataset.semantics=continuous)."
             )
-        permuted = replace(
-            self,
-            attributes=self.attributes[order],
-            imputed=None if self.imputed is None else self.imputed[order],
-            key={**self.key, "shuffle_attributes": seed},
-        )
-        return permuted.impute_anew()
+        return replace(self, attributes=self.attributes[order], key={**self.key, "shuffle_attributes": seed})
 
-    def impute_anew(self) -> ZeroShotData:
-        """Values that stand for missing ones, taken again from the classes that are seen now.
+    def hold_out(self, held: Array) -> ZeroShotData:
+        """The seen classes ``held`` as if they were unseen, and the other seen classes as the seen ones.
 
-        Where another division of the classes makes some of the seen ones unseen, what was imputed still holds their
-        values. An attribute that no seen class has a value for says nothing and becomes zero for every class.
+        The class table shrinks to the seen classes and the images to the training images: the images, labels and
+        attributes of the unseen classes are not in the result, so nothing that is chosen on it can depend on them.
+
+        Parameters
+        ----------
+        held : (k,) integers
+            Positions in ``seen``.
         """
-        if self.imputed is None:
-            return self
-        Z, own = self.attributes.copy(), ~self.imputed
-        Z_images = None if self.Z_images is None else self.Z_images.copy()
-        for a in np.flatnonzero(self.imputed.any(axis=0)):
-            has = self.seen[own[self.seen, a]]
-            if has.size:
-                Z[self.imputed[:, a], a] = Z[has, a].mean()
-            else:
-                Z[:, a] = 0
-                if Z_images is not None:
-                    Z_images[:, a] = 0
-        if Z_images is not None and self.imputed_images is not None:
-            Z_images = np.where(self.imputed_images, Z[self.seen[self.y]], Z_images)
-        return replace(self, attributes=Z, Z_images=Z_images)
+        kept = np.setdiff1d(np.arange(len(self.seen)), held)
+        trains = np.isin(self.y, kept)
+        return replace(
+            self,
+            attributes=self.attributes[self.seen],
+            class_names=tuple(self.class_names[c] for c in self.seen),
+            seen=kept,
+            unseen=held,
+            X=self.X[trains],
+            y=np.searchsorted(kept, self.y[trains]),
+            X_unseen=self.X[~trains],
+            y_unseen=np.searchsorted(held, self.y[~trains]),
+            X_test_seen=self.X[:0],
+            y_test_seen=self.y[:0],
+            Z_images=None if self.Z_images is None else self.Z_images[trains],
+            validation=(),
+            names_unseen=(),
+            rows_unseen=(),
+        )
+
+    def put_aside(self, share: float, seed: int) -> ZeroShotData:
+        """A share of each seen class's training images as test images of seen classes, for the generalised setting."""
+        order = np.random.default_rng(seed).permutation(len(self.y))
+        aside = np.zeros(len(self.y), dtype=bool)
+        for c in range(len(self.seen)):
+            mine = order[self.y[order] == c]
+            aside[mine[: int(share * len(mine))]] = True
+        return replace(
+            self,
+            X=self.X[~aside],
+            y=self.y[~aside],
+            X_test_seen=self.X[aside],
+            y_test_seen=self.y[aside],
+            Z_images=None if self.Z_images is None else self.Z_images[~aside],
+        )
+
+
+def _known(values: Array) -> Array:
+    """``values`` with 0 where they are missing (NaN); infinite values stay, to be refused."""
+    return np.nan_to_num(values, posinf=np.inf, neginf=-np.inf)
 
 
 def _semantics(
     table: ImageTable, split: Split, seen: Array, missing: Literal["mean", "drop", "keep"]
-) -> tuple[Array, Array | None, Array, dict[str, Any], Array | None, Array | None]:
-    """Class rows, rows of training images, attributes kept, what the record says, and where both rows are imputed."""
+) -> tuple[Array, Array | None, Array, dict[str, Any]]:
+    """Class rows and rows of training images (NaN is missing), the attributes kept, and what the record says."""
     Z, rows = np.array(table.attributes, dtype=np.float64), table.image_attributes
     gaps = np.zeros(Z.shape, bool) if table.missing is None else np.array(table.missing)
     record: dict[str, Any] = {"source": table.semantics, "image_level": rows is not None}
@@ -272,22 +297,15 @@ def _semantics(
                     "use dataset.semantics.missing=mean or drop."
                 )
         else:
-            for a in np.flatnonzero(unknown):
-                has = seen[~gaps[seen, a]]
-                if not has.size:
-                    raise UserError(
-                        f"{table.name}: attribute {a + 1} has no value for any seen class; "
-                        "use dataset.semantics.missing=drop."
-                    )
-                Z[gaps[:, a], a] = Z[has, a].mean()
-    imputed = gaps[:, kept] if missing == "mean" and gaps[:, kept].any() else None
-    Z_images = imputed_images = None
-    if rows is not None:
-        own = rows[split.trainval]
-        imputed_images = np.isnan(own)[:, kept] if imputed is not None else None
-        # An image without a value takes its class's mean, which is a mean over training images.
-        Z_images = np.where(np.isnan(own), Z[table.labels[split.trainval]], own)[:, kept].astype(np.float64)
-    return np.ascontiguousarray(Z[:, kept]), Z_images, kept, record, imputed, imputed_images
+            without = np.flatnonzero(gaps[seen].all(axis=0))
+            if without.size:
+                raise UserError(
+                    f"{table.name}: attribute {without[0] + 1} has no value for any seen class; "
+                    "use dataset.semantics.missing=drop."
+                )
+            Z[gaps] = np.nan
+    Z_images = None if rows is None else rows[split.trainval][:, kept].astype(np.float64)
+    return np.ascontiguousarray(Z[:, kept]), Z_images, kept, record
 
 
 def _published_folds(table: ImageTable, seen: Array) -> tuple[tuple[Array, Array], ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from zsl.checks import check_value
-from zsl.config import build
+from zsl.config.objects import build
 from zsl.data.table import ImageTable
 from zsl.errors import UserError
 

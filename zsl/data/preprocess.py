@@ -1,23 +1,26 @@
-"""Pre-processing of features and attributes, fitted on training rows only."""
+"""Pre-processing of features and attributes, fitted on training images and seen classes only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
 
 from zsl.checks import Array, Count, Positive, check_fields
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
 
 
-@dataclass
-class Preprocess:
-    """Power, centre, standardise, project on principal axes, scale each row to unit length; in this order.
+@dataclass(eq=False, repr=False)
+class Preprocess(TransformerMixin, BaseEstimator):
+    """Fill missing values, take powers, centre, standardise, project on principal axes, scale rows to unit length.
 
-    The unit length comes last so that lambda means the same whatever came before. Rows that are zero stay zero.
-    With everything off, rows pass unchanged. Nothing but the rows given to :meth:`fit` decides what happens to a row.
+    The steps are done in this order. The unit length comes last, so that lambda means the same whatever came before.
+    Rows that are zero stay zero. With everything off, rows pass unchanged. A missing value (NaN) takes the mean of its
+    column over the rows given to :meth:`fit`; a column without any value in these rows becomes zero. Nothing but the
+    rows given to :meth:`fit` decides what happens to a row.
 
     Parameters
     ----------
@@ -33,6 +36,17 @@ class Preprocess:
         Keep this many principal components of the rows given to :meth:`fit` (needs ``centre``).
     dtype : "float64" or "float32"
         Precision of the result, and so of the sparse codes.
+
+    Attributes
+    ----------
+    fill_, mean_, scale_, components_ : arrays or None
+        What the steps learned: (p,), (p,), (p,) and (pca, p).
+
+    Examples
+    --------
+    >>> Preprocess(l2=False).fit_transform(np.array([[1.0, 4.0], [3.0, np.nan]]))
+    array([[-1.,  0.],
+           [ 1.,  0.]])
     """
 
     centre: bool = True
@@ -41,16 +55,31 @@ class Preprocess:
     power: Positive | None = None
     pca: Count | None = None
     dtype: Literal["float64", "float32"] = "float64"
-    mean_: Array | None = field(default=None, init=False, repr=False)
-    scale_: Array | None = field(default=None, init=False, repr=False)
-    components_: Array | None = field(default=None, init=False, repr=False)
+
+    fill_: Array = field(init=False)
+    mean_: Array | None = field(init=False)
+    scale_: Array | None = field(init=False)
+    components_: Array | None = field(init=False)
 
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def fit(self, X: Array) -> Preprocess:
-        """Learn the mean and the axes from X (n, p), training rows only. Raises UserError if pca is too large."""
-        given, X = X, self._powered(X)
+    def fit(self, X: Array, y: Any = None) -> Preprocess:
+        """Learn from the training rows X (n, p); ``y`` is not used.
+
+        Raises
+        ------
+        UserError
+            If ``pca`` is larger than the rows allow.
+        """
+        check_fields(self)
+        missing = np.isnan(X)
+        if missing.any():
+            known = [X[~missing[:, a], a] for a in range(X.shape[1])]
+            self.fill_ = np.array([v.mean() if len(v) else np.nan for v in known])
+        else:
+            self.fill_ = X.mean(axis=0, dtype=np.float64)
+        given, X = X, self._powered(self.filled(X))
         self.mean_ = X.mean(axis=0) if self.centre else None
         self.scale_ = None
         if self.standardise:
@@ -79,14 +108,21 @@ class Preprocess:
             raise UserError(f"pca={self.pca} is more than the training data allow: {min(shape)}.")
 
     def transform(self, X: Array) -> Array:
-        """The same map for any rows (m, p); every row on its own."""
-        X = self._scaled(self._powered(X, copy=True))
+        """The same map for any rows X (m, p); every row on its own."""
+        X = self._scaled(self._powered(self.filled(X), copy=True))
         if self.components_ is not None:
             X = X @ self.components_.T
         if self.l2:
             norms = np.linalg.norm(X, axis=1, keepdims=True)
             np.divide(X, norms, out=X, where=norms > 0)
         return X.astype(self.dtype, copy=False)
+
+    def filled(self, X: Array) -> Array:
+        """X (m, p) with the missing values filled, and nothing else done."""
+        without = np.isnan(self.fill_)
+        if not without.any() and not np.isnan(X).any():
+            return X
+        return np.where(without, 0.0, np.where(np.isnan(X), self.fill_, X))
 
     def _powered(self, X: Array, *, copy: bool = False) -> Array:
         X = X.astype(np.float64, copy=copy)
@@ -104,14 +140,21 @@ class Preprocess:
 
 
 def preprocess(data: ZeroShotData, feature: Preprocess, semantics: Preprocess) -> ZeroShotData:
-    """Features by ``feature`` fitted on the training images, attributes by ``semantics`` fitted on the seen classes."""
+    """Pre-processed data: features by ``feature``, attributes by ``semantics``.
+
+    ``feature`` is fitted on the training images, ``semantics`` on the attributes of the seen classes. An image without
+    a value of its own for an attribute takes the value of its class.
+    """
     feature.fit(data.X)
     semantics.fit(data.Z_seen)
+    own = data.Z_images
+    if own is not None:
+        own = np.where(np.isnan(own), semantics.filled(data.Z_seen)[data.y], own)
     return replace(
         data,
         X=feature.transform(data.X),
         X_test_seen=feature.transform(data.X_test_seen),
         X_unseen=feature.transform(data.X_unseen),
         attributes=semantics.transform(data.attributes),
-        Z_images=None if data.Z_images is None else semantics.transform(data.Z_images),
+        Z_images=None if own is None else semantics.transform(own),
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zsl.config import build
+from zsl.config.objects import build
 from zsl.data.cache import Folder
 from zsl.data.dataset import ZeroShotData
 from zsl.data.load import check_missing, load_table, load_transforms

@@ -119,6 +119,11 @@ def combination(
     return hold_out(table, unseen, np.random.default_rng(seed), name, origin)
 
 
+def auto(table: ImageTable, *, name: str = "auto", seed: Seed = 0) -> Split:
+    """The split called ``proposed`` where the dataset comes with one, else random classes."""
+    return table.splits["proposed"] if "proposed" in table.splits else random(table, seed=seed)
+
+
 def from_file(table: ImageTable, *, path: str | None, name: str = "file", seed: Seed = 0) -> Split:
     """Unseen classes by name, one per line, in a text file (blank lines and lines that start with ``#`` ignored)."""
     if path is None:

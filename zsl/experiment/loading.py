@@ -1,22 +1,30 @@
-"""From a configuration to data that a model can be fitted to."""
+"""From a setup to the data of an experiment."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zsl.checks import Seed, check_arguments, check_value
-from zsl.config import build, compose, options, resolve
+from zsl.config import compose, options
 from zsl.data.dataset import ZeroShotData
-from zsl.data.load import check_missing, load_table, load_transforms
-from zsl.data.preprocess import preprocess
-from zsl.data.subsets import subset
-from zsl.data.table import ImageTable, Split
+from zsl.data.preprocess import Preprocess, preprocess
 from zsl.errors import UserError
+from zsl.experiment.setup import Setup, checked
 
 log = logging.getLogger(__name__)
+
+
+def load(setup: Setup) -> ZeroShotData:
+    """Read the images, split them, and permute the attribute table where the control is asked for.
+
+    The data is not pre-processed, and missing attributes are NaN.
+    """
+    table = setup.read()
+    for message in table.doubts():
+        log.warning("%s", message)
+    data = ZeroShotData.from_table(table, setup.split(table), missing=setup.missing)
+    return data if setup.shuffle_attributes is None else data.shuffle_attributes(setup.shuffle_attributes)
 
 
 def load_dataset(
@@ -27,7 +35,7 @@ def load_dataset(
     overrides: tuple[str, ...] = (),
     **settings: Any,
 ) -> ZeroShotData:
-    """The data that the command line would use: ``load_dataset("xlsa17", root=..., feature="lite0_pca128")``.
+    """The pre-processed data that the command line would use.
 
     Parameters
     ----------
@@ -39,7 +47,19 @@ def load_dataset(
         An option of the group ``split``; ``None``: the dataset's own default.
     overrides : tuple of str
         Further overrides, as on the command line: ``("split.seed=3", "feature.pca=64")``.
-    settings : keys of the dataset, such as ``root``.
+    settings
+        Keys of the dataset, such as ``root``.
+
+    Raises
+    ------
+    UserError
+        For whatever is wrong with the arguments or with the data.
+
+    Examples
+    --------
+    >>> data = load_dataset("digits")
+    >>> data.X.shape, data.unseen_names
+    ((1264, 64), ['two', 'four', 'six'])
     """
     arguments = [f"dataset={name}"]
     if feature is not None:
@@ -52,67 +72,6 @@ def load_dataset(
         if key not in keys:  # `in cfg.dataset` is false for a key that still needs a value
             raise UserError(f"dataset.{key} does not exist; dataset={name} has: {', '.join(keys)}.")
         cfg.dataset[key] = str(value) if isinstance(value, Path) else value
-    return load_data(resolve(cfg))
-
-
-def load_data(plain: Mapping[str, Any]) -> ZeroShotData:
-    """Read, split, shuffle where asked, and pre-process, as the groups dataset, split and feature say."""
-    load_preprocessing(plain)  # what is wrong with it is said before anything is read
-    return transform_data(plain, read_data(plain))
-
-
-def read_data(plain: Mapping[str, Any]) -> ZeroShotData:
-    """Read, split and shuffle where asked: the data before pre-processing."""
-    dataset, feature, split = plain["dataset"], plain["feature"], plain["split"]
-    allow = plain.get("allow_targets", ())
-    _check_split(split, dataset["name"])
-    chosen = dataset["semantics"]
-    missing = chosen.get("missing", "mean")
-    check_missing(missing)
-    for node, group in ((dataset, "dataset"), (feature, "feature"), (split, "split")):
-        if not isinstance(node.get("name"), str):
-            raise UserError(f"{group}.name={node.get('name')!r} is not text; quote it: {group}.name=\"'...'\".")
-    table = load_table(dataset, feature["name"], chosen.get("source"), allow)
-    for doubt in table.doubts():
-        log.warning("%s", doubt)
-    data = ZeroShotData.from_table(table, split_table(plain, table), missing=missing)
-    shuffle = dataset.get("shuffle_attributes")
-    check_value(Seed | None, shuffle, "dataset.shuffle_attributes")
-    if shuffle is not None:
-        data = data.shuffle_attributes(shuffle)
-    return data
-
-
-def split_table(plain: Mapping[str, Any], table: ImageTable) -> Split:
-    """The images of a table that the groups split and subset choose, by role."""
-    part = plain.get("subset") or {}
-    check_arguments(subset, part, prefix="subset.")
-    return subset(table, build(plain["split"], "split", allow_targets=plain.get("allow_targets", ()))(table), **part)
-
-
-def transform_data(plain: Mapping[str, Any], data: ZeroShotData) -> ZeroShotData:
-    """Pre-process as the groups feature and dataset say, fitted on the training rows."""
-    return preprocess(data, *load_preprocessing(plain))
-
-
-def load_preprocessing(plain: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The transforms of features and of attributes."""
-    return load_transforms(plain["dataset"], plain["feature"], plain.get("allow_targets", ()))
-
-
-def _check_split(split: Mapping[str, Any], dataset: str) -> None:
-    """Refuse a split that belongs to other datasets, naming those that go with this one."""
-    belongs = split.get("datasets")
-    if belongs is None or dataset in belongs:
-        return
-    # A dataset of the user's own is not listed anywhere; whatever its reader offers may be asked for.
-    if dataset not in options("dataset"):
-        return
-    valid = []
-    for name in options("split"):
-        other = compose([f"split={name}"]).split.get("datasets")
-        if other is None or dataset in other:
-            valid.append(name)
-    raise UserError(
-        f"split={split['name']} belongs to dataset={', '.join(belongs)}; dataset={dataset} has: {', '.join(valid)}."
-    )
+    setup = checked(cfg)
+    feature, semantics = setup.classifier.preprocess, setup.classifier.semantics
+    return preprocess(load(setup), feature or Preprocess(), semantics or Preprocess())

@@ -10,12 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from zsl.checks import Count, Seed, check_value
+from zsl.checks import Count, Seed, check_arguments, check_value
+from zsl.config import TUNABLE
 from zsl.errors import UserError
 
-# What a trial may not change: the classes and images that the folds are made of, and what has no effect on a result.
-_FIXED = ("split", "dataset", "tune", "tracking", "data_dir", "cache_dir", "output_dir", "allow_targets", "threads",
-          "skip_existing", "save_model", "save_predictions", "seed", "subset", "evaluation")  # fmt: skip
 _RANGE = {"low", "high", "log", "integer"}
 
 Settings = dict[str, Any]
@@ -62,8 +60,11 @@ def space_of(grid: Mapping[str, Any]) -> Space:
     """
     space: Space = {}
     for key, values in grid.items():
-        if key.split(".")[0] in _FIXED and not key.startswith("dataset.semantics."):
-            raise UserError(f"tune.grid: {key} decides what the folds are made of or how, and cannot be tuned.")
+        if not key.startswith(tuple(f"{group}." for group in TUNABLE)) and key not in TUNABLE:
+            raise UserError(
+                f"tune.grid: {key} cannot be tuned, because it decides what the folds are made of or changes no "
+                f"result; keys under these can: {', '.join(TUNABLE)}."
+            )
         if isinstance(values, Mapping):
             space[key] = _range(key, values)
         elif isinstance(values, str) or not isinstance(values, Sequence) or not values:
@@ -156,3 +157,54 @@ def optuna_trials(space: Space, n_trials: int, seed: int) -> Generator[Settings,
             else:
                 settings[key] = trial.suggest_float(key, values.low, values.high, log=values.log)
         study.tell(trial, (yield settings))
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How settings are chosen on validation classes: ``conf/tune/class_cv.yaml`` explains the fields."""
+
+    grid: Mapping[str, Any]
+    search: Search = "grid"
+    n_trials: Count = 20
+    n_folds: Count = 5
+    repeats: Count = 1
+    seed: Seed = 0
+
+    @classmethod
+    def of(cls, node: Mapping[str, Any], model: Mapping[str, Any]) -> Tuning | None:
+        """The tuning that the configuration's nodes ``tune`` and ``model`` describe, or None.
+
+        Raises
+        ------
+        UserError
+            For values of a wrong type, a model without a grid, and a grid that :func:`space_of` refuses.
+        """
+        if node["name"] == "none":
+            return None
+        given = {k: v for k, v in node.items() if k != "name"}
+        check_arguments(cls, {k: v for k, v in given.items() if k != "grid"}, prefix="tune.")
+        if given["grid"] is None:
+            grid = model.get("grid")
+            if not grid:
+                raise UserError(
+                    f"model={model.get('name')} has no grid; set tune.grid, such as tune.grid={{model.lam:[0.1,1]}}."
+                )
+            given["grid"] = {f"model.{k}": v for k, v in grid.items()}
+        check_value(dict[str, Any], given["grid"], "tune.grid")
+        found = cls(**given)
+        if found.search == "grid":
+            found.trials()  # a grid cannot cover a range
+        return found
+
+    @property
+    def space(self) -> Space:
+        """What can be drawn from."""
+        return space_of(self.grid)
+
+    def trials(self) -> list[Settings]:
+        """What a grid or random search tries, see :func:`trials_of`."""
+        return trials_of(self.grid, search=self.search, n_trials=self.n_trials, seed=self.seed)
+
+    def suggestions(self) -> Generator[Settings, float, None]:
+        """What Optuna asks for, see :func:`optuna_trials`."""
+        return optuna_trials(self.space, self.n_trials, self.seed)

@@ -21,10 +21,12 @@ from zsl.runs import status as records
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from zsl.runs.folder import Tracker
+
 log = logging.getLogger(__name__)
 
 # The sweep that this process started, while it runs.
-_started: list[dict[str, Any]] = []
+_started: list[tuple[dict[str, Any], Tracker]] = []
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
                      "NUMBA_NUM_THREADS")  # fmt: skip
 
@@ -63,29 +65,39 @@ class Sweep(Callback):
             "output_dir": str(Path(str(config.output_dir)).resolve()),
             "uri": tracking.get("uri"),
             "run_id": None,
-            "complete": tracking["name"] == "none",
+            "complete": False,
         }
         try:
             records.write(folder / records.SWEEP, self.about)
         except OSError:
             self.about = {}
             return  # Hydra fails at the same folder in a moment, and is heard
-        _started[:] = [self.about]
-        if tracking["name"] != "none":
-            from zsl.tracking import sweep
-
-            sweep.begin(self.about)
+        _started[:] = [(self.about, tracker(config))]
+        tracker(config).begin_sweep(self.about)
+        records.write(folder / records.SWEEP, self.about)
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """In the process of the job."""
-        from zsl.tracking import belongs_to
+        from zsl.runs.folder import belongs_to
 
         if not self.about:
             belongs_to({})
             return
         keys = [str(o) for o in config.hydra.overrides.task]
         mine = [o for o in keys if o.lstrip("+").partition("=")[0] in self.about["swept"]]
-        belongs_to({**self.about, "overrides": mine})
+        belongs_to({**self.about, "overrides": mine}, tracker(config))
+
+
+def tracker(config: DictConfig) -> Tracker:
+    """The tracker that the configuration describes."""
+    # NumPy is imported here, and not with this module, which Hydra loads before a job limits its threads.
+    from omegaconf import OmegaConf
+
+    from zsl.config.objects import build
+
+    node: Any = OmegaConf.to_container(config.tracking, resolve=True)
+    found: Tracker = build(node, "tracking", output_dir=str(config.output_dir))
+    return found
 
 
 def finish(error: BaseException | None) -> tuple[str, str] | None:
@@ -96,13 +108,14 @@ def finish(error: BaseException | None) -> tuple[str, str] | None:
     """
     if not _started:
         return None
-    about = _started.pop()
-    from zsl.tracking import belongs_to, sweep
+    from zsl.runs.folder import belongs_to
+    from zsl.runs.jobs import end_sweep
 
+    about, of = _started.pop()
     belongs_to({})
     killed = error is not None and not isinstance(error, Exception)
     try:
-        text = sweep.end(about, killed=killed, error=error)
+        text = end_sweep(about, of, killed=killed, error=error)
     except OSError as problem:
         text = f"the sweep's end could not be written to {problem.filename} ({problem.strerror})"
     return about["status"], text

@@ -1,33 +1,30 @@
-"""From images to attributes to classes. A new rule is a function, its export here, and one YAML file."""
+"""From images to attributes to classes: the rules, and :class:`Inference`, which runs the rules that a setting names.
+
+A new rule is a function with a decorator of :mod:`zsl.inference.rules` in a module of this package.
+"""
 
 from zsl.inference.attributes import Attributes, agnostic, aware
-from zsl.inference.combined import bidirectional, code_eszsl, csls, inverted_softmax, visual
 from zsl.inference.entropy import entropy, soft_assignment
+from zsl.inference.feature_space import bidirectional, code_eszsl, visual
+from zsl.inference.hubs import csls, inverted_softmax
+from zsl.inference.inference import Inference
 from zsl.inference.labels import cosine, dot, nearest
 from zsl.inference.mixture import mixture, spread_features
+from zsl.inference.prediction import Prediction, Stage
+from zsl.inference.rules import attribute_rule, label_rule
 from zsl.inference.self_training import self_trained
 from zsl.inference.spreading import SpreadReport, spread, spread_report
-
-# What inference.attributes and inference.labels may name; "own" stands for the model's native scores.
-ATTRIBUTE_RULES = ("agnostic", "aware", "self_trained")
-LABEL_RULES = (
-    "nearest",
-    "cosine",
-    "dot",
-    "code_eszsl",
-    "visual",
-    "bidirectional",
-    "csls",
-    "inverted_softmax",
-    "spread",
-    "spread_features",
-    "mixture",
-)
+from zsl.inference.statistics import SeenStatistics, seen_statistics
 
 __all__ = [
     "Attributes",
+    "Inference",
+    "Prediction",
+    "SeenStatistics",
     "SpreadReport",
+    "Stage",
     "agnostic",
+    "attribute_rule",
     "aware",
     "bidirectional",
     "code_eszsl",
@@ -36,8 +33,10 @@ __all__ = [
     "dot",
     "entropy",
     "inverted_softmax",
+    "label_rule",
     "mixture",
     "nearest",
+    "seen_statistics",
     "self_trained",
     "soft_assignment",
     "spread",

@@ -12,8 +12,9 @@ from zsl.errors import UserError
 from zsl.inference.entropy import Kernel
 from zsl.inference.labels import attribute_pair
 from zsl.inference.optimisers import OPTIMISERS, AwareProblem, descend_together
-from zsl.inference.rules import uses
-from zsl.sparse.problem import Codes, scale
+from zsl.inference.rules import TRANSDUCTIVE, attribute_rule
+from zsl.sparse.problem import Codes
+from zsl.sparse.problem import scale as data_scale
 
 
 @runtime_checkable
@@ -46,6 +47,7 @@ class Attributes:
     """Per-image quantities by name, (L,): of :func:`aware` those that :func:`aware_codes` reports."""
 
 
+@attribute_rule()
 def agnostic(model: PredictsAttributes | HasDictionaries, X: Array) -> Attributes:
     """Attributes of X (L, p) from the features alone: ``a Dz`` with the code of Eq. (5), or what the model predicts."""
     if not hasattr(model, "predict_attributes"):
@@ -59,22 +61,22 @@ def agnostic(model: PredictsAttributes | HasDictionaries, X: Array) -> Attribute
     return Attributes(model.predict_attributes(X))
 
 
-@uses("attributes of unseen classes", when={"aware_batch": "unlabelled test images"})
+@attribute_rule("attributes of unseen classes", when={"batch": TRANSDUCTIVE})
 def aware(
     model: HasDictionaries,
     X: Array,
     Z_unseen: Array,
-    *,
     start: Attributes | None = None,
+    *,
     gamma: NonNegative | None = None,
     gamma_relative: NonNegative = 0.1,
     rho: Positive = 1.0,
     kernel: Kernel = "student",
-    aware_scale: Literal["prototype", "raw"] = "raw",
-    aware_batch: bool = False,
-    aware_optimiser: Literal["proximal", "mm", "admm", "subgradient"] = "mm",
-    aware_tol: Positive = 1e-5,
-    aware_max_iter: Count = 200,
+    scale: Literal["prototype", "raw"] = "raw",
+    batch: bool = False,
+    optimiser: Literal["proximal", "mm", "admm", "subgradient"] = "mm",
+    tol: Positive = 1e-5,
+    max_iter: Count = 200,
 ) -> Attributes:
     r"""Attributes of X (L, p) from codes that also pay for an undecided assignment, Eq. (7) (``eq:attrAware``).
 
@@ -97,17 +99,17 @@ def aware(
         its class gives it at most 2 to 1 over the next at any rho from 1, and every image stays near undecided.
     kernel : "student" or "gaussian"
         Of the soft assignment, :mod:`zsl.inference.entropy`.
-    aware_scale : "prototype" or "raw"
+    scale : "prototype" or "raw"
         What the entropy is taken at. ``raw``: the paper's, ``s = 1`` and distances as they are. Predictions are
         shrunken, a quarter as long as prototypes on real images, so every assignment is near uniform and nothing
         moves. ``prototype``: free of scale, see :func:`prototype_scale`.
-    aware_batch : bool
+    batch : bool
         ``gamma (mean H(p_i) - H(mean p))`` over all images in place of ``gamma H(p_i)``: each image is to be decided,
         and not all for the same class. Transductive; favours balanced classes.
-    aware_optimiser : "proximal", "mm", "admm" or "subgradient"
+    optimiser : "proximal", "mm", "admm" or "subgradient"
         How to descend, :mod:`zsl.inference.optimisers`.
-    aware_tol, aware_max_iter
-        A row stops once an iteration lowers its objective by at most ``aware_tol * |x|^2 / p``.
+    tol, max_iter
+        A row stops once an iteration lowers its objective by at most ``tol * |x|^2 / p``.
 
     Returns
     -------
@@ -127,8 +129,8 @@ def aware(
     as_matrix(start.codes.A, "start.codes", n_rows=len(X), n_columns=len(model.Dx_))
     _, Z_unseen = attribute_pair(start.Z_hat, Z_unseen)
     # Per image, so that no image's code depends on which others are tested with it.
-    weight = gamma_relative * scale(X) if gamma is None else np.full(len(X), gamma)
-    stretch, unit = prototype_scale(start.Z_hat, Z_unseen) if aware_scale == "prototype" else (np.ones(len(X)), 1.0)
+    weight = gamma_relative * data_scale(X) if gamma is None else np.full(len(X), gamma)
+    stretch, unit = prototype_scale(start.Z_hat, Z_unseen) if scale == "prototype" else (np.ones(len(X)), 1.0)
     A, report = aware_codes(
         X,
         model.Dx_,
@@ -140,10 +142,10 @@ def aware(
         rho,
         kernel=kernel,
         stretch=stretch / unit,
-        batch=aware_batch,
-        optimiser=aware_optimiser,
-        tol=aware_tol,
-        max_iter=aware_max_iter,
+        batch=batch,
+        optimiser=optimiser,
+        tol=tol,
+        max_iter=max_iter,
     )
     # The certificate of Eq. (5) says nothing about Eq. (7), which has none: NaN, not a number that looks like one.
     codes = Codes(A, np.full(len(X), np.nan), int(report["n_iter"].max(initial=0)))

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from zsl.checks import Array, Positive, check_value
-from zsl.inference.labels import attribute_pair, squared_distances
+from zsl.inference.labels import attribute_pair
+from zsl.linalg import squared_distances
 
 Kernel = Literal["student", "gaussian"]
 

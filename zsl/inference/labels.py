@@ -5,30 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from zsl.checks import Array, as_matrix, need_squares
+from zsl.inference.rules import label_rule
+from zsl.linalg import cosines, scaled_near_one, squared_distances
 
 
-def squared_distances(Z_hat: Array, Z: Array) -> Array:
-    """(L, M) squared Euclidean distances between the rows of Z_hat (L, q) and of Z (M, q), at least 0."""
-    kind = np.result_type(Z_hat, Z)
-    # About the mean of Z: far from the origin the squares would swallow their difference, in single precision soonest.
-    origin = Z.mean(axis=0, dtype=np.float64)
-    A, B = Z_hat - origin, Z - origin
-    D = np.einsum("ij,ij->i", A, A)[:, None] - 2 * A @ B.T + np.einsum("ij,ij->i", B, B)
-    return np.maximum(D, 0, out=D).astype(kind, copy=False)
-
-
+@label_rule()
 def nearest(Z_hat: Array, Z_unseen: Array) -> Array:
     """Negative squared distance to each class, Eq. (8) (``nearest``): Z_hat (L, q), Z_unseen (M, q) -> (L, M)."""
     Z_hat, Z_unseen = attribute_pair(Z_hat, Z_unseen)
     return -squared_distances(Z_hat, Z_unseen)
 
 
+@label_rule()
 def cosine(Z_hat: Array, Z_unseen: Array) -> Array:
     """Cosine of the angle to each class, -1..1 (0 for a zero row): Z_hat (L, q), Z_unseen (M, q) -> (L, M)."""
     Z_hat, Z_unseen = attribute_pair(Z_hat, Z_unseen)
-    return unit_rows(Z_hat) @ unit_rows(Z_unseen).T
+    return cosines(Z_hat, Z_unseen)
 
 
+@label_rule()
 def dot(Z_hat: Array, Z_unseen: Array) -> Array:
     """Inner product with each class: Z_hat (L, q), Z_unseen (M, q) -> (L, M).
 
@@ -39,29 +34,17 @@ def dot(Z_hat: Array, Z_unseen: Array) -> Array:
     return Z_hat @ Z_unseen.T
 
 
-def unit_rows(Z: Array) -> Array:
-    """Rows scaled to unit length; zero rows stay zero."""
-    Z = _near_one(Z)
-    norms = np.linalg.norm(Z, axis=1, keepdims=True)
-    return Z / np.where(norms > 0, norms, 1)
-
-
 def standard_scores(scores: Array) -> Array:
     """(L, M) scores of each image with mean 0 and standard deviation 1 over the classes (0 where all are equal).
 
     Makes scores of different kinds addable, and leaves every image's ranking as it is.
     """
-    scores = _near_one(scores)
+    scores = scaled_near_one(scores)
     scores = scores - scores.mean(axis=1, keepdims=True)
     deviation = np.sqrt((scores**2).mean(axis=1, keepdims=True))
     # A difference that rounding made is none.
     flat = deviation <= 1e-12
     return np.where(flat, 0, scores) / np.where(flat, 1, deviation)
-
-
-def _near_one(Z: Array) -> Array:
-    """Rows times a power of two, which is exact, so that the largest entry is near 1 and no square infinite or zero."""
-    return np.ldexp(Z, -np.frexp(np.abs(Z).max(axis=1, keepdims=True, initial=0))[1])
 
 
 def confident_images(scores: Array, share: float) -> list[Array]:

@@ -1,6 +1,6 @@
 r"""Classes as clusters of the test images in feature space (transductive).
 
-Directions :math:`u_i` of whitened images, mean directions :math:`\mu_m`, class masses :math:`\pi_m` and the scores
+Directions :math:`u_i` of whitened images, mean directions :math:`\mu_m`, mixing proportions :math:`\pi_m` and the scores
 :math:`s_{im}` of an inductive rule, standardised per image, give the posterior
 
 .. math:: p_{im} \propto \pi_m \exp(\kappa \langle u_i, \mu_m \rangle + \tau s_{im}) .
@@ -19,18 +19,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zsl.checks import Array, Count, NonNegative, Positive, Share, as_matrix, check_arguments
-from zsl.inference.combined import confident_means
-from zsl.inference.labels import standard_scores, unit_rows
-from zsl.inference.rules import uses
+from zsl.inference.feature_space import confident_means
+from zsl.inference.labels import standard_scores
+from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.inference.spreading import spread_from
-from zsl.inference.statistics import Seen
+from zsl.inference.statistics import SeenStatistics
+from zsl.linalg import unit_rows
 
 log = logging.getLogger(__name__)
 
 # Below this a class without images would have the logarithm of zero.
 _LEAST = 1e-12
 _MAX_SINKHORN = 1000
-# Weight of the anchors where spread features do not tell classes apart; far below any difference that they make.
+# Weight of the base_scores where spread features do not tell classes apart; far below any difference that they make.
 _TIE = 1e-9
 
 
@@ -42,40 +43,41 @@ class Mixture:
     """(L, M) posterior, rows sum to 1"""
     means: Array
     """(M, p) unit mean directions"""
-    masses: Array
-    """(M,) class masses, sum 1"""
+    proportions: Array
+    """(M,) mixing proportions, sum 1"""
     objective: list[float] = field(default_factory=list)
-    """Mean log-likelihood of each iteration; with free masses it never falls."""
+    """Mean log-likelihood of each iteration; with free proportions it never falls."""
 
 
-@uses(
+@label_rule(
     "attributes of unseen classes",
-    "unlabelled test images",
-    when={"uniform_masses": "class prior: classes are equally frequent"},
+    TRANSDUCTIVE,
+    when={"balanced_prior": "class prior: classes are equally frequent"},
+    base="bidirectional",
 )
 def mixture(
-    anchors: Array,
+    base_scores: Array,
     X: Array,
-    seen: Seen,
+    statistics: SeenStatistics,
     *,
-    evidence: NonNegative = 1.0,
-    uniform_masses: Share = 0.0,
+    prior_weight: NonNegative = 1.0,
+    balanced_prior: Share = 0.0,
     confident: Share = 0.5,
     concentration: Positive | None = None,
-    mixture_max_iter: Count = 100,
+    max_iter: Count = 100,
 ) -> Array:
     """Logarithm of the posterior (L, M) of each class for test images X (L, p).
 
     Parameters
     ----------
-    anchors : (L, M)
-        Scores by the rule that ``inference.anchors`` names.
-    seen : Seen
+    base_scores : (L, M)
+        Scores by the rule that ``inference.base_scores`` names.
+    statistics : SeenStatistics
         Whitening and concentration, from training images.
-    evidence : float >= 0
+    prior_weight : float >= 0
         tau, the weight of the standardised scores in the posterior; 0: they only start the iteration.
-    uniform_masses : 0..1
-        0: free class masses, 1: masses forced to be equal (Sinkhorn), which uses that classes are equally frequent;
+    balanced_prior : 0..1
+        0: free mixing proportions, 1: proportions forced to be equal (Sinkhorn), which uses that classes are equally frequent;
         between: that share of the correction.
     confident : 0..1
         Share of each class's images, by margin of their scores, whose mean starts the class.
@@ -83,19 +85,19 @@ def mixture(
         kappa; ``None``: the value that explains the labels of seen images best.
     """
     check_arguments(mixture, locals())
-    U = seen.directions(X)
-    anchors = as_matrix(anchors, "anchors", n_rows=len(U)).astype(np.float64, copy=False)
-    kappa = seen.concentration if concentration is None else concentration
+    U = statistics.directions(X)
+    base_scores = as_matrix(base_scores, "base_scores", n_rows=len(U)).astype(np.float64, copy=False)
+    kappa = statistics.concentration if concentration is None else concentration
     found = expectation_maximisation(
         U,
-        confident_means(U, anchors, confident),
+        confident_means(U, base_scores, confident),
         kappa,
-        evidence * standard_scores(anchors),
-        uniform_masses=uniform_masses,
-        max_iter=mixture_max_iter,
+        prior_weight * standard_scores(base_scores),
+        balanced_prior=balanced_prior,
+        max_iter=max_iter,
     )
-    n_iter, masses = len(found.objective), found.masses
-    log.debug("mixture: %d iterations, class masses %.3f to %.3f", n_iter, masses.min(), masses.max())
+    n_iter, proportions = len(found.objective), found.proportions
+    log.debug("mixture: %d iterations, mixing proportions %.3f to %.3f", n_iter, proportions.min(), proportions.max())
     return np.log(np.maximum(found.P, np.finfo(float).tiny))
 
 
@@ -105,7 +107,7 @@ def expectation_maximisation(
     kappa: float,
     prior: Array,
     *,
-    uniform_masses: float = 0.0,
+    balanced_prior: float = 0.0,
     max_iter: int = 100,
     tol: float = 1e-8,
 ) -> Mixture:
@@ -114,13 +116,13 @@ def expectation_maximisation(
     Stops when the mean log-likelihood gains at most ``tol``.
     """
     M = prior.shape[1]
-    log_masses = np.full(M, -np.log(M))
+    log_proportions = np.full(M, -np.log(M))
     objective: list[float] = []
     for _ in range(max_iter):
         logits = kappa * (U @ means.T) + prior
-        offset = (1 - uniform_masses) * log_masses
-        if uniform_masses:
-            offset = offset + uniform_masses * sinkhorn(logits)
+        offset = (1 - balanced_prior) * log_proportions
+        if balanced_prior:
+            offset = offset + balanced_prior * sinkhorn(logits)
         logits += offset
         top = logits.max(axis=1, keepdims=True)
         P = np.exp(logits - top)
@@ -131,11 +133,11 @@ def expectation_maximisation(
         # A class whose images cancel keeps its direction.
         norms = np.linalg.norm(sums, axis=1, keepdims=True)
         means = np.where(norms > _LEAST, sums / np.maximum(norms, _LEAST), means)
-        masses = P.mean(axis=0)
-        log_masses = np.log(np.maximum(masses, _LEAST))
+        proportions = P.mean(axis=0)
+        log_proportions = np.log(np.maximum(proportions, _LEAST))
         if len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol:
             break
-    return Mixture(P, means, masses, objective)
+    return Mixture(P, means, proportions, objective)
 
 
 def sinkhorn(logits: Array, tol: float = 1e-9) -> Array:
@@ -154,11 +156,11 @@ def sinkhorn(logits: Array, tol: float = 1e-9) -> Array:
     return v - v.mean()
 
 
-@uses("attributes of unseen classes", "unlabelled test images")
+@label_rule("attributes of unseen classes", TRANSDUCTIVE, base="bidirectional")
 def spread_features(
-    anchors: Array,
+    base_scores: Array,
     X: Array,
-    seen: Seen,
+    statistics: SeenStatistics,
     *,
     confident: Share = 0.5,
     mu: Positive = 0.1,
@@ -171,14 +173,14 @@ def spread_features(
     feature space share their class far more often than neighbours among predicted attributes.
     """
     check_arguments(spread_features, locals())
-    U = seen.directions(X)
-    anchors = as_matrix(anchors, "anchors", n_rows=len(U)).astype(np.float64, copy=False)
-    means = confident_means(U, anchors, confident)
+    U = statistics.directions(X)
+    base_scores = as_matrix(base_scores, "base_scores", n_rows=len(U)).astype(np.float64, copy=False)
+    means = confident_means(U, base_scores, confident)
     found = spread_from(means, U, mu=mu, sigma=sigma, n_neighbors=n_neighbors)
-    F, lost = found.scores, found.stranded
+    F, lost = found.scores, found.unreached
     if lost.any():
         log.info("%d of %d test images are connected to no class and take the nearest one", lost.sum(), len(U))
         # Below every score that spreading gives, so that such images do not outweigh others.
         F[lost] = unit_rows(U[lost]) @ means.T - 2
-    # Classes that start at one point, as with a single image, are told apart by nothing but the anchors.
-    return F + _TIE * standard_scores(anchors)
+    # Classes that start at one point, as with a single image, are told apart by nothing but the base_scores.
+    return F + _TIE * standard_scores(base_scores)

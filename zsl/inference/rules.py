@@ -1,92 +1,174 @@
-"""How inference rules are found, what they may ask for, and what they declare.
+"""The registry of inference rules: a rule is a function that a decorator registers.
 
-A rule is a function. The names of its parameters are the interface: it is given the quantities it names (``model``,
-``X``, ``Z_hat``, ``Z_unseen``, ...) and, of the settings under ``inference`` in the configuration, those it names.
-Labels of test images are not among them.
+The names of a rule's parameters say what the rule is given. The positional ones are quantities:
+
+* ``model``: the fitted model; ``X`` (L, p): the test images; ``Z_unseen`` (M, q): the attributes of the classes;
+* ``attributes``: the predicted attributes with their codes; ``Z_hat`` (L, q): the predicted attributes alone;
+* ``start``: the attribute-agnostic prediction, from which an attribute rule may start;
+* ``statistics``: :class:`zsl.inference.statistics.SeenStatistics`;
+* ``base_scores`` (L, M): the scores of the base rule, which ``@label_rule(base=NAME)`` declares.
+
+The keyword-only ones are the rule's settings, ``inference.RULE.SETTING`` on the command line. The labels of test images
+are not among the quantities, so no rule can use them.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal, TypeVar
 
 from zsl.checks import check_arguments
 from zsl.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
+Kind = Literal["attributes", "labels"]
+
+NATIVE = "own"
+"""The name under which a model's native scores stand in the place of a rule."""
+TRANSDUCTIVE = "unlabelled test images"
+"""What a rule declares that looks at other test images than the one it scores."""
 
 
-def uses(*information: str, when: Mapping[str, str] | None = None) -> Callable[[F], F]:
-    """Declare what a rule uses beyond the features of one image: it becomes part of the result's record.
+@dataclass(frozen=True)
+class Rule:
+    """A registered rule: its function, what it uses and what it builds on."""
 
-    ``when`` maps settings of the rule to what it uses in addition if they are neither false nor zero.
+    name: str
+    function: Callable[..., Any]
+    uses: tuple[str, ...] = ()
+    """The information beyond the features of one image that the rule uses; it becomes part of a result's record."""
+    uses_when: Mapping[str, str] = field(default_factory=dict)
+    """By setting: what the rule uses in addition where this setting is neither false nor zero."""
+    base: str | None = None
+    """The default base rule of a rule that builds on the scores of another one."""
+
+    @property
+    def asks_for(self) -> frozenset[str]:
+        """The names of the rule's parameters."""
+        return frozenset(inspect.signature(self.function).parameters)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The rule's settings with their defaults, its ``base`` included."""
+        parameters = inspect.signature(self.function).parameters.values()
+        own = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in QUANTITIES}
+        return own if self.base is None else {"base": self.base, **own}
+
+    def checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """``settings`` completed by the defaults.
+
+        Raises
+        ------
+        UserError
+            For a setting that the rule does not have, and for a value of a wrong type or out of range.
+        """
+        defaults = self.settings
+        for key in settings:
+            if key not in defaults:
+                has = f"it has: {', '.join(defaults)}" if defaults else "it has no settings"
+                raise UserError(f"inference.{self.name}.{key} does not exist; {has}.")
+        found = {**defaults, **settings}
+        check_arguments(self.function, {k: v for k, v in found.items() if k != "base"}, f"inference.{self.name}.")
+        if not isinstance(found.get("base", ""), str):
+            raise UserError(f"inference.{self.name}.base={found['base']!r} is not the name of a label rule.")
+        return found
+
+    def information(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """What the rule uses under these settings."""
+        return (*self.uses, *(text for key, text in self.uses_when.items() if settings.get(key)))
+
+    def __call__(self, given: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+        """Call the function with those of the quantities ``given`` that it asks for, and with its settings.
+
+        Raises
+        ------
+        UserError
+            For a parameter that is neither a quantity at hand nor has a default.
+        """
+        parameters = inspect.signature(self.function).parameters
+        chosen = {k: v for k, v in self.checked(settings).items() if k in parameters}
+        chosen |= {k: v for k, v in given.items() if k in parameters}
+        missing = [k for k, v in parameters.items() if v.default is v.empty and k not in chosen]
+        if missing:
+            raise UserError(
+                f"the inference rule {self.name} asks for {missing[0]!r}, which is none of: {', '.join(given)}."
+            )
+        return self.function(**chosen)
+
+
+QUANTITIES = ("model", "X", "Z_unseen", "attributes", "Z_hat", "start", "statistics", "base_scores")
+_RULES: dict[Kind, dict[str, Rule]] = {"attributes": {}, "labels": {}}
+
+
+def attribute_rule(*uses: str, when: Mapping[str, str] | None = None) -> Callable[[F], F]:
+    """Register a function that predicts attributes: ``rule(model, X, ...) -> Attributes``.
+
+    Parameters
+    ----------
+    uses : str
+        The information beyond the features of one image that the rule uses, such as ``"unlabelled test images"``.
+    when : mapping, optional
+        By setting of the rule: what the rule uses in addition where the setting is neither false nor zero.
     """
-
-    def mark(rule: F) -> F:
-        rule.information = information  # type: ignore[attr-defined]
-        rule.information_when = dict(when or {})  # type: ignore[attr-defined]
-        return rule
-
-    return mark
+    return _registrar("attributes", uses, when, None)
 
 
-def information(rule: Callable[..., Any], settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """What :func:`uses` declared, under these settings; nothing for a rule without it."""
-    more = (text for key, text in getattr(rule, "information_when", {}).items() if settings.get(key))
-    return (*getattr(rule, "information", ()), *more)
+def label_rule(*uses: str, when: Mapping[str, str] | None = None, base: str | None = None) -> Callable[[F], F]:
+    """Register a function that scores classes: ``rule(Z_hat, Z_unseen, ...) -> (L, M)``, larger is likelier.
+
+    Parameters
+    ----------
+    uses, when
+        As for :func:`attribute_rule`.
+    base : str, optional
+        The default base rule, where the function asks for ``base_scores``; the setting ``base`` replaces it.
+    """
+    return _registrar("labels", uses, when, base)
 
 
-def asks_for(rule: Callable[..., Any]) -> frozenset[str]:
-    """Names of a rule's parameters."""
-    return frozenset(inspect.signature(rule).parameters)
+def _registrar(kind: Kind, uses: tuple[str, ...], when: Mapping[str, str] | None, base: str | None) -> Callable[[F], F]:
+    def register(function: F) -> F:
+        rule = Rule(function.__name__, function, uses, dict(when or {}), base)
+        function.rule = rule  # type: ignore[attr-defined]
+        if function.__module__.partition(".")[0] == "zsl":
+            _RULES[kind][rule.name] = rule
+        return function
+
+    return register
 
 
-def find(kind: str, name: str, allow_targets: tuple[str, ...] = ()) -> Callable[..., Any]:
-    """The rule called ``name``: one that ``zsl.inference`` exports, or a dotted path.
+@cache
+def _import_all() -> None:
+    """Import every module of ``zsl.inference``, so that a rule needs no list to be known."""
+    package = import_module("zsl.inference")
+    for module in pkgutil.iter_modules(package.__path__):
+        import_module(f"zsl.inference.{module.name}")
+
+
+def rules(kind: Kind) -> dict[str, Rule]:
+    """The registered rules of a kind by name."""
+    _import_all()
+    return _RULES[kind]
+
+
+def find(kind: Kind, rule: str | Callable[..., Any]) -> Rule:
+    """The rule of this name, or the one that a function is.
 
     Raises
     ------
     UserError
-        If there is none, naming those there are; if the path is outside ``zsl.`` and ``allow_targets``.
+        If no rule has this name; the sentence names those there are.
     """
-    from zsl import inference
-
-    known = inference.ATTRIBUTE_RULES if kind == "attributes" else inference.LABEL_RULES
-    if "." not in name:
-        if name not in known:
-            raise UserError(
-                f"inference.{kind}={name} does not exist; it may be: {', '.join(known)}, or module.function."
-            )
-        return getattr(inference, name)
-    module, _, attribute = name.rpartition(".")
-    if module.split(".")[0] not in {"zsl", *allow_targets}:
-        package = module.split(".")[0]
-        raise UserError(f"inference.{kind}={name} is outside zsl; allow_targets=[{package}] permits it.")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"inference.{kind}={name} cannot be imported: {error}.") from None
-
-
-def call(rule: Callable[..., Any], given: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """Call a rule with those of ``given`` and ``settings`` that it names; a missing one is named in a sentence."""
-    parameters = inspect.signature(rule).parameters
-    chosen = check_settings(rule, settings)
-    chosen |= {k: v for k, v in given.items() if k in parameters}
-    missing = [k for k, v in parameters.items() if v.default is v.empty and k not in chosen]
-    if missing:
+    if callable(rule):
+        return getattr(rule, "rule", None) or Rule(rule.__name__, rule)
+    known = rules(kind)
+    if rule not in known:
         raise UserError(
-            f"inference rule {rule.__name__} asks for {missing[0]!r}, which is neither a setting under inference "
-            f"nor one of: {', '.join(given)}."
+            f"inference.{kind}={rule} does not exist; it may be: {', '.join(known)}, or package.module.function."
         )
-    return rule(**chosen)
-
-
-def check_settings(rule: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a rule names, after a check of their types and ranges."""
-    parameters = inspect.signature(rule).parameters
-    chosen = {k: v for k, v in settings.items() if k in parameters}
-    check_arguments(rule, chosen, prefix="inference.")
-    return chosen
+    return known[rule]

@@ -8,21 +8,21 @@ from zsl.checks import Array, Count, Positive, Share, check_arguments
 from zsl.errors import UserError
 from zsl.inference.attributes import Attributes, HasDictionaries, agnostic
 from zsl.inference.labels import attribute_pair, confident_images, cosine
-from zsl.inference.rules import uses
-from zsl.inference.statistics import Seen
+from zsl.inference.rules import TRANSDUCTIVE, attribute_rule
+from zsl.inference.statistics import SeenStatistics
 
 
-@uses("attributes of unseen classes", "unlabelled test images")
+@attribute_rule("attributes of unseen classes", TRANSDUCTIVE)
 def self_trained(
     model: HasDictionaries,
     X: Array,
     Z_unseen: Array,
-    seen: Seen,
-    *,
+    statistics: SeenStatistics,
     start: Attributes | None = None,
+    *,
     confident: Share = 0.5,
-    self_training_rounds: Count = 3,
-    self_training_weight: Positive = 0.1,
+    n_rounds: Count = 3,
+    weight: Positive = 0.1,
 ) -> Attributes:
     r"""Attributes of X (L, p) from a semantic dictionary refitted with confident test images as further data.
 
@@ -40,7 +40,7 @@ def self_trained(
     UserError
         For a model without dictionaries.
     """
-    if not isinstance(model, HasDictionaries) or seen.H is None:
+    if not isinstance(model, HasDictionaries) or statistics.H is None:
         raise UserError(
             f"inference.attributes=self_trained needs dictionaries, and {type(model).__name__} has none; "
             "use inference.attributes=agnostic, or model=coupled."
@@ -50,14 +50,14 @@ def self_trained(
     assert start.codes is not None
     _, Z_unseen = attribute_pair(start.Z_hat, Z_unseen)
     A = start.codes.A.astype(np.float64, copy=False)
-    H = seen.H + 1e-3 * (np.trace(seen.H) / len(seen.H) or 1.0) * np.eye(len(seen.H))
+    H = statistics.H + 1e-3 * (np.trace(statistics.H) / len(statistics.H) or 1.0) * np.eye(len(statistics.H))
     Dz = np.asarray(model.Dz_, dtype=np.float64)
     D = Dz
-    for _ in range(self_training_rounds):
+    for _ in range(n_rounds):
         chosen = confident_images(cosine(A @ D, Z_unseen), confident)
         rows, labels = np.concatenate(chosen), np.repeat(np.arange(len(chosen)), [len(r) for r in chosen])
-        weight = self_training_weight / len(rows)
+        per_image = weight / len(rows)
         residual = Z_unseen[labels] - A[rows] @ Dz
-        step = np.linalg.solve(H + weight * A[rows].T @ A[rows], weight * A[rows].T @ residual)
+        step = np.linalg.solve(H + per_image * A[rows].T @ A[rows], per_image * A[rows].T @ residual)
         D = Dz + step
     return Attributes(A @ D, start.codes, {})

@@ -13,8 +13,9 @@ from scipy.sparse.csgraph import connected_components
 from zsl.checks import Array, Count, Positive, check_arguments
 from zsl.errors import UserError
 from zsl.inference.graph import EXACT_UP_TO, gaussian_weights, neighbours, normalised
-from zsl.inference.labels import attribute_pair, nearest, unit_rows
-from zsl.inference.rules import uses
+from zsl.inference.labels import attribute_pair, nearest
+from zsl.inference.rules import TRANSDUCTIVE, label_rule
+from zsl.linalg import unit_rows
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class SpreadReport:
     """(M,) what is left of each column's linear system, relative to its right-hand side: the certificate."""
     n_iter: int
     """Iterations of conjugate gradients."""
-    stranded: Array
+    unreached: Array
     """(L,) images that no label reaches: they have the scores of the nearest class."""
     n_components: int
     """Parts of the graph of classes and images, equal ones taken together, that no edge joins."""
@@ -39,7 +40,7 @@ class SpreadReport:
     """Whether the search for neighbours compared every pair."""
 
 
-@uses("attributes of unseen classes", "unlabelled test images", when={"class_mass": "class prior"})
+@label_rule("attributes of unseen classes", TRANSDUCTIVE, when={"class_prior": "class prior"})
 def spread(
     Z_hat: Array,
     Z_unseen: Array,
@@ -48,7 +49,7 @@ def spread(
     sigma: Positive | Literal["self_tuning"] | None = None,
     n_neighbors: Count = 15,
     unit: bool = True,
-    class_mass: Literal["uniform"] | list[float] | None = None,
+    class_prior: Literal["uniform"] | list[float] | None = None,
     exact_neighbors_up_to: Count = EXACT_UP_TO,
 ) -> Array:
     r"""Label spreading (Zhou et al. 2003) from the classes to all test images at once.
@@ -76,7 +77,7 @@ def spread(
         Scale predictions and prototypes to unit length first: the choice that brings both to one scale. Predicted
         attributes are shrunken, about a quarter as long as prototypes on real images, and by a different factor for
         each image; left so, the prototypes are far from every image, and neighbours of each other.
-    class_mass : "uniform", list of M shares, or None
+    class_prior : "uniform", list of M shares, or None
         Class-mass normalisation (Zhu, Ghahramani & Lafferty 2003): columns are scaled so that the images' labels,
         each image counting once, add up to these shares of the classes (rows are not made to sum to one again
         afterwards). A class prior: it is declared in the record.
@@ -106,25 +107,25 @@ def spread_report(
     sigma: Positive | Literal["self_tuning"] | None = None,
     n_neighbors: Count = 15,
     unit: bool = True,
-    class_mass: Literal["uniform"] | list[float] | None = None,
+    class_prior: Literal["uniform"] | list[float] | None = None,
     exact_neighbors_up_to: Count = EXACT_UP_TO,
 ) -> SpreadReport:
     """:func:`spread`, with all that is known about its result."""
-    if isinstance(class_mass, np.ndarray | tuple):
-        class_mass = np.asarray(class_mass).tolist()
+    if isinstance(class_prior, np.ndarray | tuple):
+        class_prior = np.asarray(class_prior).tolist()
     check_arguments(spread, locals())
     Z_hat, Z_unseen = (Z.astype(np.float64, copy=False) for Z in attribute_pair(Z_hat, Z_unseen))
     if unit:
         Z_hat, Z_unseen = unit_rows(Z_hat), unit_rows(Z_unseen)
     L, M = len(Z_hat), len(Z_unseen)
-    prior = None if class_mass is None else class_shares(class_mass, M)
+    prior = None if class_prior is None else class_shares(class_prior, M)
     found = spread_from(Z_unseen, Z_hat, mu=mu, sigma=sigma, n_neighbors=n_neighbors, exact_up_to=exact_neighbors_up_to)
-    F, stranded = found.scores, found.stranded
+    F, unreached = found.scores, found.unreached
     if prior is not None:
-        F = with_class_mass(F, prior, ~stranded)
-    if stranded.any():
-        log.info("%d of %d test images are connected to no class and take the nearest one", stranded.sum(), L)
-        F[stranded] = nearest(Z_hat[stranded], Z_unseen)
+        F = with_class_prior(F, prior, ~unreached)
+    if unreached.any():
+        log.info("%d of %d test images are connected to no class and take the nearest one", unreached.sum(), L)
+        F[unreached] = nearest(Z_hat[unreached], Z_unseen)
     log.info("labels spread in %d iterations, residual at most %.1e", found.n_iter, found.residual.max(initial=0))
     return replace(found, scores=F)
 
@@ -154,29 +155,29 @@ def spread_from(
     F = solution.F[m:]
     # Also too far: no score exceeds the error that the residual leaves possible.
     possible = float((solution.residual * mu / (1 + mu)).max()) * (1 + mu) / mu
-    stranded = ~np.isin(component[m:], component[:m]) | (F.max(axis=1) <= possible)
+    unreached = ~np.isin(component[m:], component[:m]) | (F.max(axis=1) <= possible)
     of_class, of_image = of_class.ravel(), of_image.ravel()
     return SpreadReport(
-        F[of_image][:, of_class], solution.residual[of_class], solution.n_iter, stranded[of_image], int(n_components),
+        F[of_image][:, of_class], solution.residual[of_class], solution.n_iter, unreached[of_image], int(n_components),
         found.recall, found.exact,
     )  # fmt: skip
 
 
-def class_shares(class_mass: str | list[float], M: int) -> Array:
-    """(M,) shares of the classes that ``class_mass`` of :func:`spread` stands for; they sum to 1."""
-    if class_mass == "uniform":
+def class_shares(class_prior: str | list[float], M: int) -> Array:
+    """(M,) shares of the classes that ``class_prior`` of :func:`spread` stands for; they sum to 1."""
+    if class_prior == "uniform":
         return np.full(M, 1 / M)
-    shares = np.asarray(class_mass, dtype=np.float64)
+    shares = np.asarray(class_prior, dtype=np.float64)
     if shares.shape != (M,) or not np.isfinite(shares).all() or (shares < 0).any() or not shares.max(initial=0) > 0:
         raise UserError(
-            f"inference.class_mass={class_mass} does not fit {M} classes; give one share for each, none negative and "
+            f"inference.class_prior={class_prior} does not fit {M} classes; give one share for each, none negative and "
             "not all zero, or uniform."
         )
     shares = shares / shares.max()
     return shares / shares.sum()
 
 
-def with_class_mass(F: Array, prior: Array, counted: Array) -> Array:
+def with_class_prior(F: Array, prior: Array, counted: Array) -> Array:
     """F (L, M), at least 0, its columns scaled so that the ``counted`` (L,) images' labels add up to ``prior`` (M,).
 
     Each image has one unit of label, whatever the length of its row: else images near a class would count for more.

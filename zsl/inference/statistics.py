@@ -1,7 +1,7 @@
-r"""What some rules ask of the seen classes: how images of one class spread in feature space, and where classes lie.
+r"""Statistics of the seen classes that some inference rules need: within-class whitening, class means, kappa.
 
-Everything here is computed from training images and their attributes; a few matrices stand for them afterwards, so that
-a fitted pipeline needs no training image.
+The statistics are computed once from the training images and their attributes. They are a few matrices, so a fitted
+classifier can be stored without any training image.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 
 from zsl.checks import Array, as_matrix
-from zsl.inference.labels import unit_rows
+from zsl.linalg import class_sums, unit_rows
 
 # Share of the mean variance that whitening adds to every direction. Chosen on validation classes of cifar_awa and
 # digits (docs/defaults.md): from .1 to .6 nothing much changes, without any the directions of least variance take over.
@@ -29,8 +29,8 @@ _BLOCK = 4096
 _LOG_CONCENTRATION = (0.0, 6.2)
 
 
-class Seen(NamedTuple):
-    """The seen classes, as rules need them."""
+class SeenStatistics(NamedTuple):
+    """What inference rules may know of the seen classes."""
 
     W: Array
     """(p, p) whitens what differs between images of one class: :func:`whitening`"""
@@ -61,7 +61,7 @@ class Seen(NamedTuple):
         return unit_rows((Z @ self.attributes.T) @ np.linalg.solve(K, self.means))
 
 
-def seen_classes(model: Any, X: Array, y: Array, Z: Array) -> Seen:
+def seen_statistics(model: Any, X: Array, y: Array, Z: Array) -> SeenStatistics:
     """Statistics of the training images X (n, p), labels y (n,) 0..C-1, attributes Z (n, q), and a fitted model."""
     W = whitening(X, y)
     n = np.bincount(y)
@@ -77,7 +77,7 @@ def seen_classes(model: Any, X: Array, y: Array, Z: Array) -> Seen:
         A = sp.csr_array(model.codes(X).A) if A is None else A
         AtA = np.asarray((A.T @ A).todense(), dtype=np.float64)
         V, H = code_compatibility(A, AtA, y, attributes), AtA / len(X)
-    return Seen(W, sums / n[:, None], attributes, kappa, V, H)
+    return SeenStatistics(W, sums / n[:, None], attributes, kappa, V, H)
 
 
 def whitening(X: Array, y: Array) -> Array:
@@ -132,10 +132,3 @@ def code_compatibility(A: sp.csr_array, AtA: Array, y: Array, S: Array) -> Array
     Y = sp.csr_array((np.ones(len(y)), (np.arange(len(y)), y)), shape=(len(y), len(S)))
     left = np.linalg.solve(AtA, np.asarray((A.T @ Y).todense()) @ S)
     return np.linalg.solve(S.T @ S + _ATTRIBUTE_RIDGE * np.eye(S.shape[1]), left.T).T
-
-
-def class_sums(X: Array, y: Array, n_classes: int | None = None) -> Array:
-    """(C, k) sums in double precision of the rows of X (n, k) over each class; ``None``: as many classes as y names."""
-    size = int(y.max()) + 1 if n_classes is None else n_classes
-    members = sp.csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(size, len(y)))
-    return members @ X.astype(np.float64, copy=False)

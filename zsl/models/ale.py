@@ -10,7 +10,7 @@ from zsl.checks import Array
 from zsl.models.compatibility import Compatibility, excess, pull_own
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ALE(Compatibility):
     r"""Attribute label embedding (Akata et al., CVPR 2013, TPAMI 2016).
 

@@ -1,4 +1,7 @@
-"""What the rest of the project asks of a model."""
+"""What every model offers, and the classes that a model of one's own derives from.
+
+:class:`InductiveModel` is the class to derive from: a dataclass of settings with ``_fit`` and ``_scores``.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,50 @@ from contextlib import contextmanager
 from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from zsl.checks import Array, Rows, as_matrix, check_fields, need_squares
 from zsl.errors import UserError
-from zsl.inference.labels import cosine, nearest
-from zsl.inference.statistics import class_sums as class_sums
+from zsl.linalg import cosines, squared_distances
 
 T = TypeVar("T")
 Metric = Literal["cosine", "nearest", "dot"]
 
 
 class Model(Protocol):
-    """A zero-shot classifier. No unseen image or unseen label is an argument of ``fit``, so none can leak."""
+    """A zero-shot model. No unseen image and no unseen label is an argument of ``fit``, so none can leak."""
 
     def fit(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> Model:
-        """X (n, p), y (n,) 0..C_seen-1, Z (n, q) attributes of each image, Z_unseen (M, q). Returns self."""
+        """Learn from X (n, p), labels y (n,) 0..C-1, image attributes Z (n, q) and Z_unseen (M, q); returns self."""
         ...
 
     def scores(self, X: Array, class_attributes: Array | None = None) -> Array:
-        """(L, C) larger is likelier, for the classes given; ``None``: the unseen ones of ``fit``."""
+        """Scores (L, C), larger is likelier, for the classes given; ``None``: for the unseen classes of ``fit``."""
         ...
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments, as of every scikit-learn estimator."""
+        ...
+
+
+class PredictMixin:
+    """``predict`` for everything that has ``scores``."""
+
+    def predict(self, X: Array, class_attributes: Array | None = None) -> Array:
+        """The class with the highest score for each image.
+
+        Parameters
+        ----------
+        X : (L, p)
+            Images.
+        class_attributes : (C, q), optional
+            The classes to choose from; by default the unseen classes of ``fit``.
+
+        Returns
+        -------
+        (L,) integers: rows of ``class_attributes``
+        """
+        return self.scores(X, class_attributes).argmax(axis=1)  # type: ignore[attr-defined]
 
 
 def check_training(
@@ -34,7 +61,12 @@ def check_training(
 ) -> tuple[Array, Array, Array, Array]:
     """The arguments of ``fit`` as float matrices and integer labels that fit together.
 
-    ``in_pieces``: X may be anything that :class:`zsl.checks.Rows` reads, and is left where it is.
+    Parameters
+    ----------
+    X, y, Z, Z_unseen
+        As in :class:`Model`.
+    in_pieces : bool
+        X may be anything that :class:`zsl.checks.Rows` reads; it stays where it is.
 
     Raises
     ------
@@ -71,10 +103,10 @@ def need_fitted(model: object, attribute: str) -> None:
         raise UserError(f"{type(model).__name__} is not fitted; call fit(X, y, Z, Z_unseen) first.")
 
 
-class Shared:
-    """What the fits of one grid have in common, computed once: ``shared(key, compute)``.
+class GridCache:
+    """Keeps what the fits of one grid have in common: ``shared(key, compute)`` computes a value only once.
 
-    A model that is fitted alone gets an empty one, so the same code serves both.
+    A model that is fitted alone gets an empty cache, so the same code serves both.
     """
 
     def __init__(self) -> None:
@@ -99,11 +131,31 @@ def _in_range(model: object) -> Iterator[None]:
         ) from error
 
 
-class Inductive:
-    """What the baselines have in common; each is a dataclass that says how it is fitted and how it scores.
+class InductiveModel(PredictMixin, BaseEstimator):
+    """The class that an inductive model derives from.
 
-    ``_fit(X, y, Z, shared)`` sets fitted names; it gets neither an unseen image nor an unseen class, so a subclass
-    is inductive by construction. ``_scores(X, S)`` are the scores of images X (L, p) for classes S (C, q).
+    A subclass is a dataclass (``@dataclass(eq=False, repr=False)``) whose fields are its settings, with two methods:
+
+    * ``_fit(X, y, Z, shared)`` sets the fitted attributes, whose names end in ``_``. It gets neither an unseen image
+      nor an unseen class, so a subclass is inductive by construction. ``shared`` is a :class:`GridCache`.
+    * ``_scores(X, S)`` returns the scores (L, C) of images X (L, p) for classes S (C, q).
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from zsl.linalg import class_means
+    >>> @dataclass(eq=False, repr=False)
+    ... class NearestSeenClass(InductiveModel):
+    ...     "Scores a class by how similar its attributes are to those of the nearest seen class."
+    ...     def _fit(self, X, y, Z, shared):
+    ...         self.means_, self.S_ = class_means(X, y), class_means(Z, y)
+    ...     def _scores(self, X, S):
+    ...         nearest = -squared_distances(X, self.means_)
+    ...         return self.S_[nearest.argmax(axis=1)] @ S.T
+    >>> X, y = np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([0, 1])
+    >>> model = NearestSeenClass().fit(X, y, Z=np.eye(2), Z_unseen=np.array([[1.0, 0.1], [0.1, 1.0]]))
+    >>> model.predict(np.array([[0.1, 0.9]]))
+    array([0])
     """
 
     Z_unseen_: Array
@@ -132,7 +184,7 @@ class Inductive:
     def fit_grid(cls, models: Iterable[Self], X: Array, y: Array, Z: Array, Z_unseen: Array) -> Iterator[Self]:
         """Fit models that differ in their settings to the same data, one after another, sharing what they can."""
         X, y, Z, Z_unseen = check_training(X, y, Z, Z_unseen)
-        shared = Shared()
+        shared = GridCache()
         for model in models:
             # A field may have been set since the constructor looked.
             check_fields(model)
@@ -159,14 +211,14 @@ class Inductive:
         need_squares(X, "X")
         return X
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         raise NotImplementedError
 
     def _scores(self, X: Array, S: Array) -> Array:
         raise NotImplementedError
 
 
-class AttributePredictor(Inductive):
+class AttributePredictor(InductiveModel):
     """A baseline that predicts attributes of an image, so that it goes with any label rule."""
 
     def predict_attributes(self, X: Array) -> Array:
@@ -181,12 +233,4 @@ def compare(U: Array, V: Array, metric: Metric) -> Array:
     """(L, C) similarity of the rows of U (L, k) and of V (C, k): cosine, negative squared distance, or product."""
     if metric == "dot":
         return U @ V.T
-    return cosine(U, V) if metric == "cosine" else nearest(U, V)
-
-
-def class_means(X: Array, y: Array) -> Array:
-    """(C, k) means of the rows of X (n, k) over each class.
-
-    Of the attributes Z they are the class rows; where images have attributes of their own, their class means.
-    """
-    return class_sums(X, y) / np.bincount(y)[:, None]
+    return cosines(U, V) if metric == "cosine" else -squared_distances(U, V)

@@ -9,17 +9,16 @@ import numpy as np
 import scipy.linalg
 
 from zsl.checks import Array, Count, Positive
-from zsl.inference.labels import squared_distances
-from zsl.models.base import Inductive, Shared, class_means
+from zsl.linalg import class_means, gram, ridge, spectrum, squared_distances
+from zsl.models.base import GridCache, InductiveModel
 from zsl.models.descent import descend
-from zsl.models.spectral import gram, ridge, spectrum
 
 # Distances below this share of the mean one would get a weight without bound.
 _CLOSEST = 1e-2
 
 
-@dataclass
-class BiDiLEL(Inductive):
+@dataclass(eq=False, repr=False)
+class BiDiLEL(InductiveModel):
     r"""Bidirectional latent embedding (Wang and Chen, IJCV 2017), inductive form.
 
     Bottom-up: a projection that keeps images of a class together, supervised LPP with equal weights within classes,
@@ -54,7 +53,7 @@ class BiDiLEL(Inductive):
     P_: Array = field(init=False, repr=False)
     b_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         S, M = shared("S", lambda: class_means(Z, y)), shared("M", lambda: class_means(X, y))
         total = shared("X'X", lambda: gram(X))
         counts = np.bincount(y)

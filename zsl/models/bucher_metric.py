@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zsl.checks import Array, Count, NonNegative, Positive
-from zsl.inference.labels import squared_distances
-from zsl.models.base import AttributePredictor, Shared, class_means
+from zsl.linalg import Conditioned, class_means, spectrum, squared_distances
+from zsl.models.base import AttributePredictor, GridCache
 from zsl.models.compatibility import row_space
 from zsl.models.descent import descend
-from zsl.models.spectral import Conditioned, spectrum
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class BucherMetric(AttributePredictor):
     r"""Semantic consistency by metric learning (Bucher, Herbin and Jurie, ECCV 2016).
 
@@ -92,7 +91,7 @@ class BucherMetric(AttributePredictor):
         ]
         return float(value), gradient
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         dtype, X, Z = X.dtype, X.astype(np.float64, copy=False), Z.astype(np.float64, copy=False)
         S = shared("S", lambda: class_means(Z, y))
         # Directions in which seen classes do not differ are zero at the minimum: they need not be learned. Images with

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zsl.checks import Array, Count, Positive, Seed
-from zsl.models.base import Inductive, Metric, Shared, class_means, class_sums, compare
+from zsl.linalg import class_means, class_sums
+from zsl.models.base import GridCache, InductiveModel, Metric, compare
 from zsl.sparse.dictionary import unit_ball_atoms
 
 
-@dataclass
-class CDLJiang(Inductive):
+@dataclass(eq=False, repr=False)
+class CDLJiang(InductiveModel):
     r"""Coupled dictionary learning by structure alignment (Jiang, Wang, Shan and Chen, ECCV 2018).
 
     .. math:: \min_{P, C, D_1, D_2} \|X - H P\|_F^2 + \alpha \|P - C D_1\|_F^2 + \beta \|S - C D_2\|_F^2
@@ -59,7 +60,7 @@ class CDLJiang(Inductive):
     D1_: Array = field(init=False, repr=False)
     D2_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         S, sums = shared("S", lambda: class_means(Z, y)), shared("sums", lambda: class_sums(X, y))
         counts = np.bincount(y)[:, None].astype(np.float64)
         constant = shared("within", lambda: float(((X - (sums / counts)[y]) ** 2).sum()))

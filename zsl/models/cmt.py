@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zsl.checks import Array, Count, Positive, Seed
-from zsl.models.base import AttributePredictor, Metric, Shared, compare
+from zsl.linalg import Conditioned, Spectrum, spectrum
+from zsl.models.base import AttributePredictor, GridCache, Metric, compare
 from zsl.models.descent import descend
-from zsl.models.spectral import Conditioned, Spectrum, spectrum
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class CMT(AttributePredictor):
     r"""Cross-modal transfer (Socher et al., NIPS 2013), without its detector of unseen classes.
 
@@ -61,7 +61,7 @@ class CMT(AttributePredictor):
         back = (R @ T2.T) * (1 - H**2)
         return float(value), 2 * (X.T @ back + self.lam * T1), 2 * (H.T @ R + self.lam * T2)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         what = (self.n_hidden, self.lam, self.max_iter, self.tol, self.seed)
         of = shared("X", lambda: spectrum(X))
         self.T1_, self.T2_, self.residual_ = shared(what, lambda: self._train(X, Z, of))

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zsl.checks import Array, Count, Positive, Seed
-from zsl.models.base import Inductive, Shared, class_means
+from zsl.linalg import class_means
+from zsl.errors import raise_if_interrupted
+from zsl.models.base import GridCache, InductiveModel
 
 
-@dataclass
-class Compatibility(Inductive):
+@dataclass(eq=False, repr=False)
+class Compatibility(InductiveModel):
     r"""Scores ``F(x, s) = x W s'`` that rank an image's own class first; subclasses say what a wrong ranking costs.
 
     Stochastic subgradient descent on ``1/n sum_i loss(F(x_i, .), y_i)``: in every epoch the images are permuted, every
@@ -52,7 +54,7 @@ class Compatibility(Inductive):
         """Sum of the losses of scores F (b, C) for labels y (b,), and its subgradient (b, C)."""
         raise NotImplementedError
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         S = shared("S", lambda: class_means(Z, y).astype(X.dtype))
         # W = V Q' with Q spanning the rows of S: the products are as large as the rank of S, not as q.
         Q = shared("Q", lambda: row_space(S))
@@ -73,6 +75,7 @@ class Compatibility(Inductive):
         mean, averaged = np.zeros_like(W), 0
         self.objective_ = []
         for epoch in range(self.n_epochs):
+            raise_if_interrupted()
             order, total = rng.permutation(n), 0.0
             for first in range(0, n, self.batch_size):
                 rows = order[first : first + self.batch_size]

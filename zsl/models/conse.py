@@ -8,12 +8,12 @@ import numpy as np
 from scipy.special import softmax
 
 from zsl.checks import Array, Count, Positive
-from zsl.models.base import AttributePredictor, Metric, Shared, class_means, compare
+from zsl.linalg import class_means, spectrum
+from zsl.models.base import AttributePredictor, GridCache, Metric, compare
 from zsl.models.one_vs_rest import Linear, fit_linear, multinomial
-from zsl.models.spectral import spectrum
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ConSE(AttributePredictor):
     r"""Convex combination of semantic embeddings (Norouzi et al., ICLR 2014).
 
@@ -50,7 +50,7 @@ class ConSE(AttributePredictor):
     classifier_: Linear = field(init=False, repr=False)
     S_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         self.S_ = shared("S", lambda: class_means(Z, y).astype(X.dtype))
         of = shared("X", lambda: spectrum(X))
         self.classifier_ = shared(

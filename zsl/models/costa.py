@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from scipy.special import softmax
 
 from zsl.checks import Array, Positive
-from zsl.inference.labels import cosine
-from zsl.models.base import Inductive, Shared, class_means
+from zsl.linalg import class_means, cosines, spectrum
+from zsl.models.base import GridCache, InductiveModel
 from zsl.models.one_vs_rest import Linear, fit_linear, squared_hinge
-from zsl.models.spectral import spectrum
 
 
-@dataclass
-class COSTA(Inductive):
+@dataclass(eq=False, repr=False)
+class COSTA(InductiveModel):
     r"""Co-occurrence statistics for zero-shot classification (Mensink, Gavves and Snoek, CVPR 2014).
 
     .. math:: w_u = \sum_k \beta_{uk} w_k, \qquad
@@ -42,7 +41,7 @@ class COSTA(Inductive):
     classifier_: Linear = field(init=False, repr=False)
     S_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         self.S_ = shared("S", lambda: class_means(Z, y).astype(X.dtype))
         targets = y[:, None] == range(len(self.S_))
         of = shared("X", lambda: spectrum(X))
@@ -52,5 +51,5 @@ class COSTA(Inductive):
         )
 
     def _scores(self, X: Array, S: Array) -> Array:
-        beta = softmax(cosine(S, self.S_) / self.temperature, axis=1)
+        beta = softmax(cosines(S, self.S_) / self.temperature, axis=1)
         return self.classifier_(X) @ beta.T

@@ -11,11 +11,12 @@ from typing import Annotated, ClassVar, Literal
 import annotated_types as at
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator
 
 from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, check_fields, need_squares
 from zsl.errors import UserError
-from zsl.inference.labels import nearest
-from zsl.models.base import check_training, need_fitted
+from zsl.linalg import squared_distances
+from zsl.models.base import PredictMixin, check_training, need_fitted
 from zsl.models.coupling import Attributes, Joint, Visual, semantic_atoms
 from zsl.sparse import Codes, Encoder, lambda_max, objective, sparse_encode
 from zsl.sparse.checkpoint import Checkpoint, check_name, fingerprint
@@ -28,8 +29,8 @@ MAX_ATOMS = 2560
 _BLOCK = 4096
 
 
-@dataclass
-class CoupledDictionaries:
+@dataclass(eq=False, repr=False)
+class CoupledDictionaries(PredictMixin, BaseEstimator):
     r"""Visual and semantic dictionaries ``Dx`` and ``Dz`` that share the sparse codes of the seen images.
 
     Training alternates, with N seen images, M unseen classes and one atom per row,
@@ -232,7 +233,7 @@ class CoupledDictionaries:
         need_fitted(self, "Dz_")
         Z = self.Z_unseen_ if class_attributes is None else as_matrix(class_attributes, "class_attributes")
         need_squares(Z, "class_attributes")
-        return nearest(self.predict_attributes(X), Z)
+        return -squared_distances(self.predict_attributes(X), Z)
 
     def _encode(self, X: Array, D: Array, init: Array | None = None) -> Codes:
         return (self.solver or sparse_encode)(X, D, self.lam_, init=init)

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.special import expit
 
 from zsl.checks import Array, Positive
-from zsl.models.base import AttributePredictor, Shared, class_means
+from zsl.linalg import class_means, spectrum
+from zsl.models.base import AttributePredictor, GridCache
 from zsl.models.one_vs_rest import Linear, fit_linear, logistic
-from zsl.models.spectral import spectrum
 
 # Probabilities stay this far from 0 and 1: one attribute must not decide alone.
 _MARGIN = 1e-3
@@ -52,7 +52,7 @@ def log_posterior(P: Array, has: Array, prior: Array) -> Array:
     return yes @ has.T + no @ (1.0 - has).T
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class DAP(AttributePredictor):
     r"""Direct attribute prediction (Lampert, Nickisch and Harmeling, CVPR 2009, TPAMI 2014).
 
@@ -87,7 +87,7 @@ class DAP(AttributePredictor):
     classifier_: Linear = field(init=False, repr=False)
     binary_: Binary = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         self.binary_ = shared("binary", lambda: binary(class_means(Z, y)))
         targets = self.binary_(Z)[:, self.binary_.used]
         of = shared("X", lambda: spectrum(X))

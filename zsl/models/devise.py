@@ -8,7 +8,7 @@ from zsl.checks import Array
 from zsl.models.compatibility import Compatibility, excess, pull_own
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class DeViSE(Compatibility):
     r"""Deep visual-semantic embedding, its ranking layer (Frome et al., NIPS 2013).
 

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 
 from zsl.checks import Array, Positive
-from zsl.models.base import AttributePredictor, Shared, class_means, class_sums
-from zsl.models.spectral import Spectrum, spectrum
+from zsl.linalg import Spectrum, class_means, class_sums, spectrum
+from zsl.models.base import AttributePredictor, GridCache
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ESZSL(AttributePredictor):
     r"""Embarrassingly simple zero-shot learning (Romera-Paredes and Torr, ICML 2015).
 
@@ -42,7 +42,7 @@ class ESZSL(AttributePredictor):
 
     V_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         S = shared("S", lambda: class_means(Z, y))
         of_X = shared("X", lambda: spectrum(X))
         of_S = shared("S'S", lambda: spectrum(S))

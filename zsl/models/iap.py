@@ -9,13 +9,13 @@ import numpy as np
 from scipy.special import softmax
 
 from zsl.checks import Array, Positive
-from zsl.models.base import AttributePredictor, Shared, class_means
+from zsl.linalg import class_means, spectrum
+from zsl.models.base import AttributePredictor, GridCache
 from zsl.models.dap import Binary, binary, log_posterior
 from zsl.models.one_vs_rest import Linear, fit_linear, multinomial
-from zsl.models.spectral import spectrum
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class IAP(AttributePredictor):
     r"""Indirect attribute prediction (Lampert, Nickisch and Harmeling, CVPR 2009, TPAMI 2014).
 
@@ -43,7 +43,7 @@ class IAP(AttributePredictor):
     binary_: Binary = field(init=False, repr=False)
     has_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         S = shared("S", lambda: class_means(Z, y))
         self.binary_ = binary(S)
         self.has_ = self.binary_(S)

@@ -10,15 +10,14 @@ import numpy as np
 import scipy.linalg
 
 from zsl.checks import Array, Count, Positive, Seed
-from zsl.inference.labels import squared_distances
-from zsl.models.base import Inductive, Shared, class_means
-from zsl.models.spectral import spectrum
+from zsl.linalg import class_means, spectrum, squared_distances
+from zsl.models.base import GridCache, InductiveModel
 
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class KernelESZSL(Inductive):
+@dataclass(eq=False, repr=False)
+class KernelESZSL(InductiveModel):
     r"""The kernel form of ESZSL (Romera-Paredes and Torr, ICML 2015).
 
     .. math:: A = (K + \gamma I)^{-1} Y S (S^\top S + \lambda I)^{-1}, \qquad
@@ -60,7 +59,7 @@ class KernelESZSL(Inductive):
     A_: Array = field(init=False, repr=False)
     X_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         S = shared("S", lambda: class_means(Z, y))
         of_S = shared("S'S", lambda: spectrum(S))
         rows = shared(("rows", self.max_images, self.seed), lambda: self._draw(len(X)))

@@ -10,7 +10,7 @@ from zsl.checks import Array, Count
 from zsl.models.compatibility import Compatibility, excess, pull_own
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class LatEm(Compatibility):
     r"""Latent embeddings (Xian et al., CVPR 2016).
 

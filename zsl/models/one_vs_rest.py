@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
 from zsl.checks import Array
+from zsl.linalg import Conditioned, Spectrum
 from zsl.models.descent import descend
-from zsl.models.spectral import Conditioned, Spectrum
 
 Loss = Callable[[Array], tuple[float, Array]]
 """Outputs F (n, k) -> the sum of losses and its gradient (n, k)."""
@@ -44,7 +44,7 @@ def fit_linear(
 ) -> Linear:
     """``min 1/2 |W|^2 + C loss(X W + b)``, the bias free: X (n, p), k outputs; stops at a residual of ``tol``.
 
-    ``of`` is the spectrum of X (:func:`zsl.models.spectral.spectrum`), in whose scaled directions the problem is well
+    ``of`` is the spectrum of X (:func:`zsl.linalg.spectrum`), in whose scaled directions the problem is well
     conditioned whatever C. ``curvature`` need only have the order of the loss's second derivative.
     """
     n = len(X)

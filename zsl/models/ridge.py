@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zsl.checks import Array, Positive
-from zsl.models.base import AttributePredictor, Metric, Shared, class_means, class_sums, compare
-from zsl.models.spectral import ridge, spectrum
+from zsl.linalg import class_means, class_sums, ridge, spectrum
+from zsl.models.base import AttributePredictor, GridCache, Metric, compare
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Ridge(AttributePredictor):
     r"""Attributes of an image as a linear function of its features.
 
@@ -37,7 +37,7 @@ class Ridge(AttributePredictor):
 
     W_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         # X'Z by images is X'Y S by classes only where images of a class share their attributes; this is exact for both.
         XtZ = shared("X'Z", lambda: cross(X, y, Z))
         self.W_ = ridge(shared("X", lambda: spectrum(X)), XtZ, self.gamma).astype(X.dtype)

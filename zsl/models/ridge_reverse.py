@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zsl.checks import Array, Positive
-from zsl.models.base import Inductive, Metric, Shared, compare
+from zsl.linalg import ridge, spectrum
+from zsl.models.base import GridCache, InductiveModel, Metric, compare
 from zsl.models.ridge import cross
-from zsl.models.spectral import ridge, spectrum
 
 
-@dataclass
-class RidgeReverse(Inductive):
+@dataclass(eq=False, repr=False)
+class RidgeReverse(InductiveModel):
     r"""Features as a linear function of attributes; a class's image is what the function makes of its attributes.
 
     .. math:: \min_V \|Z V - X\|_F^2 + \gamma \|V\|_F^2, \qquad V = (Z^\top Z + \gamma I)^{-1} Z^\top X
@@ -36,7 +36,7 @@ class RidgeReverse(Inductive):
 
     V_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         XtZ = shared("X'Z", lambda: cross(X, y, Z))
         self.V_ = ridge(shared("Z", lambda: spectrum(Z)), XtZ.T, self.gamma).astype(X.dtype)
 

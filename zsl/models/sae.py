@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from zsl.checks import Array, Positive
-from zsl.models.base import AttributePredictor, Metric, Shared, compare
+from zsl.linalg import spectrum
+from zsl.models.base import AttributePredictor, GridCache, Metric, compare
 from zsl.models.ridge import cross
-from zsl.models.spectral import spectrum
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SAE(AttributePredictor):
     r"""Semantic auto-encoder (Kodirov, Xiang and Gong, CVPR 2017).
 
@@ -42,7 +42,7 @@ class SAE(AttributePredictor):
 
     W_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         of_X = shared("X", lambda: spectrum(X))
         of_Z = shared("Z", lambda: spectrum(Z))
         middle = shared("U'Z'XV", lambda: of_Z.vectors.T @ (cross(X, y, Z).T @ of_X.vectors))

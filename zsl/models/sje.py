@@ -10,7 +10,7 @@ from zsl.checks import Array
 from zsl.models.compatibility import Compatibility, excess, pull_own
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SJE(Compatibility):
     r"""Structured joint embedding (Akata et al., CVPR 2015).
 

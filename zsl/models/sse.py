@@ -8,13 +8,14 @@ from typing import Literal
 import numpy as np
 
 from zsl.checks import Array, Count, Positive, Seed
-from zsl.models.base import Inductive, Shared, class_means
+from zsl.linalg import class_means
+from zsl.models.base import GridCache, InductiveModel
 from zsl.models.descent import descend
 from zsl.models.one_vs_rest import multiclass_hinge
 
 
-@dataclass
-class SSE(Inductive):
+@dataclass(eq=False, repr=False)
+class SSE(InductiveModel):
     r"""Semantic similarity embedding (Zhang and Saligrama, ICCV 2015).
 
     A class is a histogram over the K seen classes, an image a vector for each of them,
@@ -60,7 +61,7 @@ class SSE(Inductive):
     w_: Array = field(init=False, repr=False)
     v_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         self.S_ = shared("S", lambda: class_means(Z, y).astype(X.dtype))
         self.low_ = X.min(axis=0)
         X = X - self.low_

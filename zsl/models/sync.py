@@ -9,14 +9,13 @@ import numpy as np
 from scipy.special import softmax
 
 from zsl.checks import Array, Positive
-from zsl.inference.labels import squared_distances
-from zsl.models.base import Inductive, Shared, class_means
+from zsl.linalg import class_means, spectrum, squared_distances
+from zsl.models.base import GridCache, InductiveModel
 from zsl.models.one_vs_rest import Linear, fit_linear, multiclass_hinge, squared_hinge
-from zsl.models.spectral import spectrum
 
 
-@dataclass
-class SynC(Inductive):
+@dataclass(eq=False, repr=False)
+class SynC(InductiveModel):
     r"""Synthesised classifiers (Changpinyo, Chao, Gong and Sha, CVPR 2016).
 
     .. math:: w_c = \sum_r s_{cr} v_r, \qquad
@@ -60,7 +59,7 @@ class SynC(Inductive):
     V_: Array = field(init=False, repr=False)
     S_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         S = self.S_ = shared("S", lambda: class_means(Z, y).astype(X.dtype))
         k = len(S)
         distance = shared("distance", lambda: np.sqrt(squared_distances(S, S)).astype(np.float64))

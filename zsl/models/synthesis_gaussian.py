@@ -8,16 +8,15 @@ from typing import Literal
 import numpy as np
 
 from zsl.checks import Array, Fraction, Positive
-from zsl.inference.labels import squared_distances
-from zsl.models.base import Inductive, Shared, class_means
-from zsl.models.spectral import ridge, spectrum
+from zsl.linalg import class_means, ridge, spectrum, squared_distances
+from zsl.models.base import GridCache, InductiveModel
 
 # Variances of predicted Gaussians stay above this share of the mean one.
 _FLOOR = 1e-3
 
 
-@dataclass
-class SynthesisGaussian(Inductive):
+@dataclass(eq=False, repr=False)
+class SynthesisGaussian(InductiveModel):
     r"""Images of a class are a Gaussian whose parameters are a linear function of its attributes.
 
     .. math:: p(x | s) = N(x;\; s B,\; \Sigma), \qquad
@@ -54,7 +53,7 @@ class SynthesisGaussian(Inductive):
 
     B_: Array = field(init=False, repr=False)
 
-    def _fit(self, X: Array, y: Array, Z: Array, shared: Shared) -> None:
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         S, M = shared("S", lambda: class_means(Z, y)), shared("M", lambda: class_means(X, y))
         of_S = shared("S'S", lambda: spectrum(S))
         self.dtype_ = X.dtype

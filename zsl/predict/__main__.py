@@ -1,6 +1,6 @@
 """Predictions of a finished run for new images: ``python -m zsl.predict RUN INPUT``.
 
-RUN is a run's folder (or its ``model.npz``). INPUT is a file of raw features (``.npz``, ``.npy``, ``.csv``,
+RUN is a run's folder (or its ``model.skops``). INPUT is a file of raw features (``.npz``, ``.npy``, ``.csv``,
 ``.parquet``), or a folder of images (needs the extra ``extract-lite0`` or ``extract``). Nothing is fitted:
 pre-processing, model and inference rule are those of the run. Classes that training never heard of need their
 attributes only: ``--add FILE.csv``.
@@ -21,18 +21,20 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import numpy as np
+import pandas as pd
 
 from zsl.checks import Array
+from zsl.classifier import ZeroShotClassifier
+from zsl.data.class_table import align, as_table
 from zsl.errors import UserError, unforeseen, writing
-from zsl.inference.prediction import infer
-from zsl.predict.pipeline import MODEL, Pipeline
+from zsl.runs.model_file import MODEL
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
-class Prediction:
-    """Scores of classes for images."""
+class Ranking:
+    """The classes of each image by their scores."""
 
     class_names: list[str]
     """C names"""
@@ -45,41 +47,49 @@ class Prediction:
         return [[(self.class_names[c], float(self.scores[i, c])) for c in row] for i, row in enumerate(order)]
 
 
-def predict(
-    pipeline: Pipeline,
+def rank(
+    classifier: ZeroShotClassifier,
     X: Array,
     classes: str = "unseen",
-    new_classes: Mapping[str, Sequence[float]] | None = None,
-) -> Prediction:
-    """Scores of raw features X (L, p) for classes known from training and new ones.
+    new_classes: pd.DataFrame | Mapping[str, Sequence[float]] | None = None,
+) -> Ranking:
+    """Rank classes known from training and new ones for raw features X (L, p).
 
     Parameters
     ----------
     classes : "unseen", "seen", "all" or "none"
-        Of those known from training.
-    new_classes : mapping, optional
-        Name -> raw attributes (q,), as in training's table; see :meth:`zsl.predict.pipeline.Pipeline.classes`.
+        Of the classes known from training.
+    new_classes : DataFrame or mapping, optional
+        Name -> raw attributes (q,), as in training's table; NaN or None is unknown.
 
     Raises
     ------
     UserError
-        For features or attributes of a wrong number, NaN, names that are taken.
+        For features or attributes of a wrong number, and names that are taken.
     """
-    names, Z = pipeline.classes(classes, new_classes)
-    return Prediction(names, pipeline.scores(X, Z, infer))
+    table = classifier.class_attributes(classes)
+    if new_classes is not None and len(new_classes):
+        added = align(as_table(new_classes), table.columns, "the table of new classes")
+        taken = next((name for name in added.index if name in table.index), None)
+        if taken is not None:
+            raise UserError(f"the new class {taken!r} is known already; give it another name.")
+        table = pd.concat([table, added])
+    return Ranking([str(name) for name in table.index], classifier.predict_stages(X, table).scores)
 
 
 # --- the command --------------------------------------------------------------------------------------------
 
 
-def read_input(path: Path, pipeline: Pipeline, settings: Mapping[str, str], device: str) -> tuple[Array, list[str]]:
+def read_input(
+    path: Path, classifier: ZeroShotClassifier, settings: Mapping[str, str], device: str
+) -> tuple[Array, list[str]]:
     """Raw features (L, p) of a file or of a folder's images, and what to call each row."""
     if path.is_dir():
-        return _from_images(path, pipeline, settings, device)
+        return _from_images(path, classifier, settings, device)
     from zsl.data.readers.tabular import read_features
 
     X, files, network = read_features(path)
-    made = pipeline.about.get("network")
+    made = classifier.about_.get("network")
     if made and network and _same_network(made) != _same_network(network):
         raise UserError(f"{path} holds features of another network than training's; extract them with the same.")
     return X, list(files) or [str(i) for i in range(len(X))]
@@ -94,12 +104,14 @@ def _same_network(text: str) -> Any:
     return {k: v for k, v in about.items() if k != "torch"} if isinstance(about, dict) else about
 
 
-def _from_images(folder: Path, pipeline: Pipeline, settings: Mapping[str, str], device: str) -> tuple[Array, list[str]]:
+def _from_images(
+    folder: Path, classifier: ZeroShotClassifier, settings: Mapping[str, str], device: str
+) -> tuple[Array, list[str]]:
     from zsl.data.readers.tabular import read_features
     from zsl.extract.__main__ import Images, extract, image_files
     from zsl.extract.networks import NETWORKS
 
-    made = pipeline.about.get("network") or ""
+    made = classifier.about_.get("network") or ""
     about = _same_network(made) if made else {}
     name = settings.get("feature") or (about.get("name") if isinstance(about, dict) else None)
     if name is None:
@@ -123,15 +135,15 @@ def _from_images(folder: Path, pipeline: Pipeline, settings: Mapping[str, str], 
     return np.array(X), list(kept)
 
 
-def read_classes(path: Path, pipeline: Pipeline) -> dict[str, Any]:
+def read_classes(path: Path) -> pd.DataFrame:
     """New classes from a CSV: a header, then a name and raw attributes in each row; an empty field is unknown."""
-    from zsl.data.readers.tabular import read_class_csv
+    from zsl.data.readers.tables import read_class_csv
 
     names, attribute_names, rows = read_class_csv(path)
-    return pipeline.rows_of(names, attribute_names, rows, str(path))
+    return pd.DataFrame(rows, pd.Index(names, dtype=object), list(attribute_names) or None)
 
 
-def write(prediction: Prediction, rows: Sequence[str], k: int, out: TextIO, *, as_json: bool) -> None:
+def write(prediction: Ranking, rows: Sequence[str], k: int, out: TextIO, *, as_json: bool) -> None:
     """Of every image the k best classes and their scores: CSV, one line for each image, or a JSON list."""
     best = prediction.best(k)
     if as_json:
@@ -156,7 +168,7 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; 0, or 1 after a sentence on what is wrong."""
     parser = _Parser("python -m zsl.predict", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder, or its model.npz")
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder, or its model.skops")
     parser.add_argument("input", metavar="INPUT", type=Path, help="a file of raw features, or a folder of images")
     parser.add_argument(
         "settings", metavar="KEY=VALUE", nargs="*", help="for images: feature=NAME, feature.weights=FILE"
@@ -186,10 +198,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UserError(
                 f"RUN is a run's folder, not its id in MLflow ({run}); the tag zsl.folder on its page says where it is."
             )
-        pipeline = Pipeline.load(run / MODEL if run.is_dir() else run, allow_targets=arguments.allow)
-        added = read_classes(arguments.add.expanduser(), pipeline) if arguments.add else None
-        X, rows = read_input(arguments.input.expanduser(), pipeline, settings, arguments.device)
-        found = predict(pipeline, X, arguments.classes, added)
+        classifier = ZeroShotClassifier.load(run / MODEL if run.is_dir() else run, allow=arguments.allow)
+        added = read_classes(arguments.add.expanduser()) if arguments.add else None
+        X, rows = read_input(arguments.input.expanduser(), classifier, settings, arguments.device)
+        found = rank(classifier, X, arguments.classes, added)
         if arguments.to:
             target = arguments.to.expanduser()
             part = target.with_name(target.name + ".part")

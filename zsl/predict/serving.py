@@ -1,4 +1,4 @@
-"""The fitted pipeline as MLflow's servers run it: MLflow executes this file, see :mod:`zsl.tracking.models`.
+"""The fitted classifier as MLflow's servers run it: MLflow executes this file, see :mod:`zsl.tracking.models`.
 
     mlflow models serve -m runs:/RUN/pipeline --env-manager local -p 5077
     curl 127.0.0.1:5077/invocations -H 'Content-Type: application/json' -d '{"inputs": [[0.1, ...]]}'
@@ -18,17 +18,17 @@ from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel  # type: ignore[attr-defined]
 
 from zsl.errors import UserError
-from zsl.predict.__main__ import predict
-from zsl.predict.pipeline import Pipeline
+from zsl.classifier import ZeroShotClassifier
+from zsl.predict.__main__ import rank
 
 
-class ServedPipeline(PythonModel):
+class ServedClassifier(PythonModel):
     """Raw feature rows -> for each its label and the scores of the classes, best first."""
 
     def load_context(self, context: Any) -> None:
         """Read the arrays; called once by the server."""
         allow = (context.model_config or {}).get("allow_targets", ())
-        self.pipeline = Pipeline.load(context.artifacts["pipeline"], allow_targets=allow)
+        self.classifier = ZeroShotClassifier.load(context.artifacts["pipeline"], allow=allow)
 
     # MLflow reads the annotation at run time; without one it warns, and of others it makes a second signature.
     def predict(self, context: Any, model_input: np.ndarray, params: Any = None) -> Any:
@@ -40,8 +40,8 @@ class ServedPipeline(PythonModel):
             raise UserError(f'new_classes is no JSON ({error}); write {{"NAME": [attribute, ...]}}.') from None
         if not isinstance(added, dict):
             raise UserError('new_classes is no JSON object; write {"NAME": [attribute, ...]}.')
-        found = predict(self.pipeline, np.asarray(model_input), params.get("classes", "unseen"), added)
+        found = rank(self.classifier, np.asarray(model_input), params.get("classes", "unseen"), added)
         return [{"label": best[0][0], "scores": dict(best)} for best in found.best(int(params.get("top", 0)) or None)]
 
 
-set_model(ServedPipeline())
+set_model(ServedClassifier())

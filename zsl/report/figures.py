@@ -37,7 +37,7 @@ def embedding(
     from matplotlib.figure import Figure
     from sklearn.manifold import TSNE
 
-    from zsl.inference.labels import unit_rows
+    from zsl.linalg import unit_rows
 
     V = np.vstack([unit_rows(Z_unseen), unit_rows(Z_hat)])
     # Perplexity must stay below the number of points; 30 is the usual choice.

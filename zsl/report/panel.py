@@ -39,7 +39,7 @@ def panel(folder: Path, *, seed: int = 0, max_images: int = 1500) -> tuple[Figur
     from sklearn.manifold import TSNE
 
     from zsl.inference import spread
-    from zsl.inference.labels import unit_rows
+    from zsl.linalg import unit_rows
 
     path = folder / POINTS
     try:

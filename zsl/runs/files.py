@@ -4,39 +4,60 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from zsl.checks import Array
+from zsl.runs.model_file import MODEL, CannotBeSaved
+from zsl.runs.result import NOT_RECORDED, Result
 from zsl.runs.status import RESULTS
 
-if TYPE_CHECKING:
-    from zsl.experiment.run import Result
-    from zsl.inference.prediction import Stage
+log = logging.getLogger(__name__)
 
 CONFIG, PER_CLASS, DICTIONARIES = "config.yaml", "per_class.csv", "dictionaries.npz"
 PREDICTIONS, POINTS = "predictions.csv", "predictions.npz"
 
-
-# Metrics that the table after a run shows; all are in results.json.
+# Metrics that the table after a run shows; all metrics are in results.json.
 _SHOWN = ("hit_", "acc_class", "gzsl_")
 
 
-def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
-    """Write ``results.json``, ``config.yaml`` (resolved), ``per_class.csv`` and ``dictionaries.npz`` to ``folder``.
+def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], folder: Path) -> None:
+    """Write every file of a run.
 
-    Each file appears whole or not at all: a run killed half-way leaves no half-written record.
+    Each file appears whole or not at all. ``results.json`` comes last: its presence says that the run is complete.
+
+    Parameters
+    ----------
+    result : Result
+    fitted : ZeroShotClassifier
+        Saved with ``save_model``.
+    data : ZeroShotData
+        Names and labels of the test images.
+    config : mapping
+        The resolved configuration.
     """
     from omegaconf import OmegaConf
 
     folder.mkdir(parents=True, exist_ok=True)
-    record = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in ("arrays", "stages")}
+    prediction, names = result.prediction, data.unseen_names
+    column, images = ("file", data.names_unseen) if data.names_unseen else ("row", data.rows_unseen)
+    write_predictions(images, names, prediction.scores, data.y_unseen, folder, column=column)
+    if config["save_predictions"]:
+        write_points(names, fitted.semantics_.transform(data.Z_unseen), data.y_unseen, prediction.stages, folder)
+    (folder / MODEL).unlink(missing_ok=True)  # of a run before, in a folder of a fixed name
+    if config["save_model"]:
+        fitted.about_ = _about(result, data, config)
+        try:
+            fitted.save(folder / MODEL)
+        except CannotBeSaved as error:
+            log.warning("%s", error)
     _replace(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(dict(config))))
     with (folder / (PER_CLASS + ".part")).open("w", newline="", encoding="utf-8") as f:
         rows = csv.DictWriter(f, list(result.per_class[0]))
@@ -47,8 +68,21 @@ def write(result: Result, config: Mapping[str, Any], folder: Path) -> None:
         with (folder / (DICTIONARIES + ".part")).open("wb") as binary:
             np.savez(binary, **result.arrays)  # type: ignore[arg-type]
         (folder / (DICTIONARIES + ".part")).replace(folder / DICTIONARIES)
-    # Last, because its presence says that the run is complete.
+    record = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in NOT_RECORDED}
     _replace(folder / RESULTS, json.dumps(_json(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _about(result: Result, data: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a stored classifier says of its origin."""
+    return {
+        "dataset": data.name,
+        "feature": data.feature,
+        "split": data.split,
+        "network": data.key.get("provenance", {}).get("network") or "",
+        "digest": result.digest,
+        "versions": result.versions,
+        "allow_targets": list(config["allow_targets"]),
+    }
 
 
 def write_predictions(
@@ -66,7 +100,7 @@ def write_predictions(
     (folder / (PREDICTIONS + ".part")).replace(folder / PREDICTIONS)
 
 
-def write_points(classes: Sequence[str], Z_unseen: Array, y: Array, stages: Sequence[Stage], folder: Path) -> None:
+def write_points(classes: Sequence[str], Z_unseen: Array, y: Array, stages: Sequence[Any], folder: Path) -> None:
     """``predictions.npz``: class names and attributes, true classes, and by stage scores and predicted attributes."""
     arrays = {"classes": np.array(classes), "Z_unseen": Z_unseen, "y": y}
     for stage in stages:
@@ -114,9 +148,10 @@ def show(result: Result, folder: Path, link: str | None) -> None:
         console.print("[bold]Control:[/bold] the attribute table is shuffled over classes.")
     console.print(f"uses     {'; '.join(key['information_used'])}", soft_wrap=True, highlight=False)
     console.print(f"settings {settings(key)}", soft_wrap=True, highlight=False)
-    if key.get("gate"):
-        used = "used" if key["gate"]["used"] else "not used, the inductive rule stands"
-        console.print(f"gate     transductive step {used}: {key['gate']['reason']}", soft_wrap=True, highlight=False)
+    if key.get("decision"):
+        used = "is used" if key["decision"]["use_transductive"] else "is not used, the inductive rule stands"
+        reason = key["decision"]["reason"]
+        console.print(f"fallback the transductive rule {used}: {reason}", soft_wrap=True, highlight=False)
     console.print(
         f"time     fit {result.metrics['time_fit_s']:.2f} s, inference {result.metrics['time_infer_s']:.2f} s",
         highlight=False,

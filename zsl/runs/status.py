@@ -1,8 +1,7 @@
-"""Run folders: what a run is (its digest), how it went (``status.json``), and finding one that is there already."""
+"""Run folders: how a run went (``status.json``), and finding the runs under a folder."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import socket
@@ -13,55 +12,6 @@ from typing import Any
 
 RESULTS, STATUS, SKIPPED, SWEEP = "results.json", "status.json", "skipped.json", "sweep.json"
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
-
-# Where output goes and how the work is organised: none of it changes a number.
-_PLACES = ("output_dir", "data_dir", "cache_dir", "tracking", "threads", "skip_existing", "save_model",
-           "save_predictions", "allow_targets")  # fmt: skip
-# Of a model: interruption and the grid that only tuning reads.
-_NOT_THE_MODEL = ("checkpoint", "checkpoint_minutes", "grid")
-
-
-def digest(plain: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """What determines a run's result, known before anything is fitted: 16 hex digits of SHA-256.
-
-    Parameters
-    ----------
-    plain : mapping
-        The resolved configuration. Places (output, data, tracking) are left out, so that the same run in another
-        folder or on another machine has the same digest.
-    data : mapping
-        ``ZeroShotData.key``: content hash of the data, rows and classes of the split, what became of the attributes.
-        They stand for the configuration of the dataset, of the split and of the subset, which names files.
-    """
-    settings = {k: v for k, v in plain.items() if k not in (*_PLACES, "dataset", "split", "subset")}
-    settings["model"] = {k: v for k, v in plain["model"].items() if k not in _NOT_THE_MODEL}
-    tune = plain["tune"]
-    if tune["name"] != "none" and tune.get("grid") is None:
-        settings["tune"] = {**tune, "grid": plain["model"].get("grid")}
-    dataset, split = plain["dataset"], data.get("split", {})
-    settings["data"] = {
-        "name": dataset.get("name"),
-        "semantics": dataset.get("semantics"),
-        "shuffle_attributes": dataset.get("shuffle_attributes"),
-        "content": data.get("content"),
-        "read": data.get("semantics"),
-        # By name too: a table looks for runs of the split that it names, and the same rows may have two names.
-        "split": {"name": plain["split"].get("name"), **{k: split.get(k) for k in ("rows", "unseen", "subset")}},
-        "validation": data.get("validation"),
-    }
-    text = json.dumps(_canonical(settings), sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _canonical(value: Any) -> Any:
-    """1 and 1.0 are the same number, tuples the same as lists."""
-    if isinstance(value, Mapping):
-        return {str(k): _canonical(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_canonical(v) for v in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
 
 
 def find(output_dir: Path, wanted: str) -> Path | None:

@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from zsl.checks import Array
+from zsl.errors import raise_if_interrupted
 from zsl.sparse.checkpoint import Checkpoint
 from zsl.sparse.dictionary import duplicate_atoms
 from zsl.sparse.problem import Codes
@@ -145,6 +146,7 @@ def learn(
     learner = _Learner(task, encode, lam, n_iter, batch_size, forgetting, state, last_pass)
     with Bar("learning a dictionary", learner.n_steps, learner.n_done) as bar:
         while not learner.finished:
+            raise_if_interrupted()
             learner.step()
             bar.step(
                 iteration=state.iteration,

@@ -1,5 +1,5 @@
-"""The tracking store (MLflow): nothing but this and the served model imports it."""
+"""The tracking store (MLflow): nothing but this package and the served model imports MLflow."""
 
-from zsl.tracking.session import Session, belongs_to, finished_elsewhere
+from zsl.tracking.tracker import MLflowTracker
 
-__all__ = ["Session", "belongs_to", "finished_elsewhere"]
+__all__ = ["MLflowTracker"]

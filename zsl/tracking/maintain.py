@@ -10,9 +10,10 @@ from typing import Any
 
 from zsl.errors import UserError
 from zsl.runs import status as records
-from zsl.tracking import sweep
-from zsl.tracking.session import close, one_line, send, tags
+from zsl.runs.folder import NoTracker
+from zsl.runs.jobs import end_sweep, jobs_of
 from zsl.tracking.store import Store, forget
+from zsl.tracking.tracker import MLflowTracker, close, create, one_line, send, tags, tell
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +52,17 @@ def repair(folders: Iterable[Path], *, older_than: float | None = None) -> list[
                     "folder": str(path.parent.resolve()),
                     "output_dir": _output_dir(about["output_dir"], path.parent),
                 }
-                sweep.end({**about, **here}, killed=True)
+                _end_sweep({**about, **here})
                 said.append(f"{path.parent}: sweep KILLED")
     return said
+
+
+def _end_sweep(about: dict[str, Any]) -> None:
+    """A sweep whose process was killed: its end to ``sweep.json`` and to the store."""
+    settings = {k: v for k, v in about["settings"].items() if k not in ("name", "_target_")}
+    tracked = about["settings"].get("name") != "none"
+    tracker = MLflowTracker(**settings, output_dir=about["output_dir"]) if tracked else NoTracker()
+    end_sweep(about, tracker, killed=True)
 
 
 def repair_store(settings: Mapping[str, Any], output_dir: Path, *, older_than: float | None = None) -> list[str]:
@@ -178,7 +187,7 @@ def _upload_sweeps(
             parents[about["id"]] = there
             continue
         if uri is not None or about["run_id"] is None or not _has(store, about["run_id"]):
-            about["run_id"] = sweep.create(store, about)
+            about["run_id"] = create(store, about)
             said.append(f"{path.parent}: {store.page(about['run_id'])}")
         if uri is None:
             records.write(path, about)
@@ -194,7 +203,7 @@ def _end_sweeps(folder: Path, uri: str | None, parents: Mapping[str, str], store
             continue
         store = _open(_place(about["settings"], uri, _output_dir(about["output_dir"], path.parent)), stores)
         about["run_id"] = parents[about["id"]]
-        sweep.tell(store, about, sweep.jobs_of(about))
+        tell(store, about, jobs_of(about))
         if uri is None:
             records.write(path, about)
 

@@ -1,8 +1,7 @@
-"""The fitted pipeline of a run folder as an MLflow model: code from ``zsl/serving.py``, weights from ``model.npz``."""
+"""The fitted classifier of a run folder as an MLflow model: code from ``zsl/predict/serving.py``, data from the file."""
 
 from __future__ import annotations
 
-import json
 import tempfile
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -12,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-MODEL = "model.npz"
+from zsl.runs import model_file
+from zsl.runs.model_file import MODEL
 
 
-def log_model(uri: str, run: str, folder: Path, *, register: str | None = None) -> None:
-    """Log ``folder/model.npz`` as the model ``pipeline`` of a run in the store ``uri``.
+def log_model(uri: str, run: str, folder: Path, *, register: str | None = None, allow: tuple[str, ...] = ()) -> None:
+    """Log the classifier of a run folder as the model ``pipeline`` of a run in the store ``uri``.
 
-    Nothing is pickled, and nothing is loaded here: the signature follows from the file. With ``register`` the model
-    becomes a new version of that name in the registry.
+    Nothing is pickled. With ``register`` the model becomes a new version of that name in the registry. ``allow`` names
+    packages outside ``zsl`` whose classes the file may name.
     """
     from mlflow import MlflowClient, pyfunc
     from mlflow.entities import LoggedModelOutput
@@ -27,11 +27,10 @@ def log_model(uri: str, run: str, folder: Path, *, register: str | None = None) 
     from mlflow.models import Model
 
     spec = find_spec("zsl.predict.serving")
+    fitted = model_file.read(folder / MODEL, allow)
     assert spec is not None
     assert spec.origin is not None
-    with np.load(folder / MODEL, allow_pickle=False) as stored:
-        text, example = json.loads(str(stored["pipeline"])), stored["example"]
-    about = text["about"]
+    about, example = fitted["about_"], fitted["example_"]
     client = MlflowClient(uri)
     experiment = client.get_run(run).info.experiment_id
     model = client.create_logged_model(experiment, name="pipeline", source_run_id=run, model_type="zero-shot")
@@ -41,10 +40,10 @@ def log_model(uri: str, run: str, folder: Path, *, register: str | None = None) 
             mlflow_model=Model(run_id=run, model_id=model.model_id, model_uuid=model.model_id),
             python_model=spec.origin,
             artifacts={"pipeline": str(folder / MODEL)},
-            signature=signature(about["n_features"]),
+            signature=signature(fitted["n_features_in_"]),
             input_example=example.astype(np.float64),
             pip_requirements=[f"zsl-cdl=={_version()}"],
-            model_config={"allow_targets": list(text["config"].get("allow_targets", ()))},
+            model_config={"allow_targets": about["allow_targets"]},
             metadata={k: about[k] for k in ("dataset", "feature", "split", "digest")},
         )
         client.log_model_artifacts(model.model_id, str(Path(scratch) / "model"))

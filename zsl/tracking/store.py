@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zsl.runs import status as records
+from zsl.runs.model_file import MODEL
 from zsl.tracking import view
 
 # MLflow's limits: longer values would be cut (6000, tags 8000) or refused (250-character keys).
@@ -23,7 +24,7 @@ _MAX_VALUE, _MAX_TAG, _MAX_KEY = 6000, 8000, 250
 _SQLITE = "sqlite:///"
 # Files of a run folder that become artifacts; the fitted pipeline becomes a model instead.
 _SUFFIXES = {".json", ".yaml", ".csv", ".npz", ".log"}
-_NOT_ARTIFACTS = {records.STATUS, "model.npz"}
+_NOT_ARTIFACTS = {records.STATUS, MODEL}
 
 
 # Servers that did not answer: since when, and what was said. Finding out takes seconds, too many for every job.

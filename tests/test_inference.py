@@ -1,0 +1,134 @@
+"""Rules that build on rules, what they declare, and settings by rule."""
+
+import numpy as np
+import pytest
+
+import zsl
+from zsl import compose, run
+from zsl.config import conf_dir, options
+from zsl.errors import UserError
+from zsl.experiment.loading import load_dataset
+from zsl.inference import Inference, rules, seen_statistics
+from zsl.inference.rules import TRANSDUCTIVE
+
+SMALL = ["dataset=synthetic", "tracking=none"]
+MODELS = {
+    "coupled": lambda: zsl.CoupledDictionaries(n_iter=2),
+    "ridge": zsl.models.Ridge,
+    "sync": zsl.models.SynC,
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load_dataset("synthetic")
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    """Models by name with their statistics of the seen classes, each fitted once."""
+    found = {}
+    for name, make in MODELS.items():
+        model = make().fit(data.X, data.y, data.Z, data.Z_unseen)
+        found[name] = model, seen_statistics(model, data.X, data.y, data.Z)
+    return found
+
+
+def predict(fitted, data, inference, model="coupled", rows=slice(None)):
+    return inference.predict(fitted[model][0], data.X_unseen[rows], data.Z_unseen, fitted[model][1])
+
+
+@pytest.mark.parametrize(
+    ("model", "inference", "names"),
+    [
+        ("coupled", Inference(), ["aag", "aaw", "taaw"]),
+        ("ridge", Inference(), ["own"]),
+        ("ridge", Inference("agnostic"), ["aag"]),
+        ("coupled", Inference.preset("inductive"), ["aag", "agnostic_bidirectional"]),
+        ("coupled", Inference.preset("transductive"), ["aag", "agnostic_bidirectional", "agnostic_mixture"]),
+        ("coupled", Inference("auto", "mixture", settings={"mixture": {"base": "cosine"}}),
+         ["aag", "agnostic_cosine", "agnostic_mixture"]),
+        ("ridge", Inference.preset("transductive"), ["aag", "agnostic_bidirectional", "agnostic_mixture"]),
+        ("sync", Inference.preset("transductive"), ["own", "own_bidirectional", "own_mixture"]),
+        ("sync", Inference("own", "csls", settings={"csls": {"base": "own"}}), ["own", "own_csls"]),
+    ],
+)  # fmt: skip
+def test_stages_on_the_way(fitted, data, model, inference, names):
+    prediction = predict(fitted, data, inference, model)
+    assert [s.name for s in prediction.stages] == names
+    assert [s.transductive for s in prediction.stages] == [n.endswith(("mixture", "csls", "taaw")) for n in names]
+    assert prediction.chosen is prediction.stages[-1]
+    assert not prediction.inductive.chosen.transductive
+
+
+@pytest.mark.parametrize("labels", list(rules.rules("labels")))
+def test_every_label_rule_recognises_classes(fitted, data, labels):
+    scores = predict(fitted, data, Inference("agnostic", labels)).scores
+    assert (scores.argmax(axis=1) == data.y_unseen).mean() > 0.6  # chance is a fifth
+
+
+@pytest.mark.parametrize("attributes", list(rules.rules("attributes")))
+def test_every_attribute_rule_recognises_classes(fitted, data, attributes):
+    scores = predict(fitted, data, Inference(attributes, "cosine")).scores
+    assert (scores.argmax(axis=1) == data.y_unseen).mean() > 0.6
+
+
+def test_scores_of_inductive_rules_do_not_depend_on_other_images(fitted, data):
+    inference = Inference.preset("inductive")
+    few, every = (predict(fitted, data, inference, rows=rows).scores for rows in (slice(3, 6), slice(None)))
+    np.testing.assert_allclose(few, every[3:6], atol=1e-5)
+
+
+def test_what_a_rule_declares_depends_on_its_settings():
+    rule = rules.find("labels", "mixture")
+    free, equal = (rule.information({"balanced_prior": m}) for m in (0.0, 0.5))
+    assert TRANSDUCTIVE in free
+    assert not any("class prior" in i for i in free)
+    assert any("class prior" in i for i in equal)
+
+
+def test_conf_has_the_settings_of_the_rules_and_their_defaults():
+    from omegaconf import OmegaConf
+
+    found = OmegaConf.to_container(OmegaConf.load(conf_dir() / "rules.yaml"))
+    known = {**rules.rules("attributes"), **rules.rules("labels")}
+    assert found == {name: rule.settings for name, rule in known.items() if rule.settings}
+
+
+@pytest.mark.parametrize("name", options("inference"))
+def test_presets_are_the_same_in_python_and_in_conf(name):
+    from zsl.experiment.setup import checked
+
+    setup = checked(compose([f"inference={name}", "model=coupled", "tracking=none"]))
+    by_conf, by_name = setup.inference, Inference.preset(name)
+    model = setup.classifier.model
+    assert by_conf.record(model) == by_name.record(model)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["inference.labels=mixture", "inference.mixture.base=mixture"], "builds on mixture itself"),
+        (["inference.labels=mixture", "inference.mixture.base=nonsense"], "inference.labels=nonsense does not exist"),
+        (["model=sync", "inference=own", "inference.labels=nearest"], "nearest needs predicted attributes"),
+        (["model=ridge", "inference=aag", "inference.labels=code_eszsl"], "code_eszsl needs a model with dictionaries"),
+        (["inference=inductive", "inference.fallback=true"], "inference.fallback=false"),
+        (["inference=transductive", "inference.mixture.confident=2"], "inference.mixture.confident=2 is not accepted"),
+        (["+inference.mixtur.confident=0.5"], "inference.mixtur does not exist"),
+        (["+inference.mixture.confidence=0.5"], "inference.mixture.confidence does not exist; it has: base, "),
+        (["inference.mu=1"], "inference.mu is now inference.spread.mu"),
+        (["inference.labels=os.getcwd"], "is outside zsl"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(overrides, message):
+    with pytest.raises(UserError, match=message):
+        run(compose([*SMALL, *overrides]))
+
+
+def test_statistics_are_needed_by_some_rules_alone(fitted):
+    model = fitted["coupled"][0]
+    assert not Inference("aware", "spread").needs_statistics(model)
+    assert Inference("agnostic", "mixture", settings={"mixture": {"base": "cosine"}}).needs_statistics(model)
+    assert Inference("agnostic", "csls", settings={"csls": {"base": "visual"}}).needs_statistics(model)
+    with pytest.raises(UserError, match="needs statistics of the seen classes"):
+        Inference("agnostic", "visual").predict(model, np.eye(40), np.eye(20))

@@ -1,0 +1,373 @@
+"""A zero-shot classifier as one scikit-learn estimator: pre-processing, model and inference rule."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from zsl.checks import Array, Count, Seed, check_value
+from zsl.data.class_table import align, as_table, has_names, values
+from zsl.data.dataset import ZeroShotData
+from zsl.data.preprocess import Preprocess, preprocess
+from zsl.errors import UserError, raise_if_interrupted
+from zsl.evaluation.calibration import probabilities
+from zsl.inference.inference import Inference
+from zsl.inference.prediction import Prediction
+from zsl.inference.statistics import seen_statistics
+from zsl.model_selection.decision import Decision, decide
+from zsl.models.coupled import CoupledDictionaries
+from zsl.runs import model_file
+
+Classes: TypeAlias = str | pd.DataFrame | Mapping[Hashable, Sequence[float]]
+
+
+def _is_calibrated(self: ZeroShotClassifier) -> bool:
+    return self.calibrate and getattr(getattr(self, "decision_", None), "temperature", None) is not None
+
+
+class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
+    """Recognises classes without training images from a table of class attributes.
+
+    Parameters
+    ----------
+    model : estimator, optional
+        A model of :mod:`zsl.models`; :class:`zsl.CoupledDictionaries` by default.
+    inference : str or Inference
+        How predicted attributes become classes: a preset (``auto``, ``aag``, ``aaw``, ``taaw``, ``own``, ``inductive``,
+        ``transductive``), the name of a label rule, or an :class:`zsl.inference.Inference`.
+    preprocess : Preprocess, optional
+        Pre-processing of the features; by default centring and unit length.
+    semantics : Preprocess, optional
+        Pre-processing of the attributes; by default centring and unit length. Missing attributes (NaN) take the mean
+        of the seen classes.
+    calibrate : bool
+        Fit a temperature on validation classes, so that ``predict_proba`` is available.
+    n_validation_splits : int
+        Random sets of seen classes that are held out for ``calibrate`` and for an inference with ``fallback``.
+    seed : int
+        Seed of these sets.
+
+    Attributes
+    ----------
+    classes_ : (M,) array
+        The classes that ``predict`` chooses from: those without training images, in the order of the table. Where
+        every class has training images, all of them.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    attributes_ : DataFrame
+        The rows of the seen classes, then of the unseen ones, before pre-processing.
+    n_seen_ : int
+        Number of seen classes.
+    model_, preprocess_, semantics_, inference_
+        The fitted parts.
+    statistics_ : SeenStatistics or None
+        Statistics of the seen classes, where a rule needs them.
+    decision_ : Decision
+        What was decided on validation classes.
+    example_ : (2, p)
+        Two training images, as an example of the input.
+    about_ : dict
+        What a run says of the classifier's origin.
+
+    Examples
+    --------
+    >>> import zsl
+    >>> X = np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]])
+    >>> attributes = {"zebra": [1.0, 0.0], "horse": [0.0, 1.0], "okapi": [0.6, 0.5], "pony": [0.1, 0.9]}
+    >>> classifier = zsl.ZeroShotClassifier(zsl.models.ESZSL(), inference="own")
+    >>> classifier.fit(X, ["zebra", "zebra", "horse", "horse"], attributes).classes_
+    array(['okapi', 'pony'], dtype=object)
+    >>> classifier.predict([[0.05, 1.0], [1.0, 0.0]])
+    array(['okapi', 'pony'], dtype=object)
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        inference: str | Inference = "auto",
+        preprocess: Preprocess | None = None,
+        semantics: Preprocess | None = None,
+        calibrate: bool = False,
+        n_validation_splits: int = 6,
+        seed: int = 0,
+    ) -> None:
+        self.model = model
+        self.inference = inference
+        self.preprocess = preprocess
+        self.semantics = semantics
+        self.calibrate = calibrate
+        self.n_validation_splits = n_validation_splits
+        self.seed = seed
+
+    # --- fitting ------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, attributes: Any = None) -> Self:
+        """Learn from images of the seen classes and from the attributes of all classes.
+
+        Parameters
+        ----------
+        X : (n, p) array or DataFrame
+            Features of the training images.
+        y : (n,) sequence
+            The class name of each training image.
+        attributes : DataFrame or mapping
+            One row of attributes for each class, by class name. Classes without training images are the unseen ones.
+
+        Raises
+        ------
+        UserError
+            If a class of ``y`` has no attributes, and for values of the wrong kind.
+        """
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        table = as_table(attributes)
+        index = {name: c for c, name in enumerate(table.index)}
+        lacking = [name for name in pd.unique(y) if name not in index]
+        if lacking:
+            raise UserError(f"attributes has no row for the class {lacking[0]!r} of y; add one.")
+        labels = np.array([index[name] for name in y.tolist()], dtype=np.int64)
+        seen = np.unique(labels)
+        unseen = np.setdiff1d(np.arange(len(table)), seen)
+        none = np.empty(0, dtype=np.int64)
+        data = ZeroShotData(
+            name="data", feature="features", split="given",
+            X=X, y=np.searchsorted(seen, labels), X_test_seen=X[:0], y_test_seen=none, X_unseen=X[:0], y_unseen=none,
+            class_names=tuple(table.index), attributes=values(table), seen=seen, unseen=unseen,
+            attribute_names=tuple(map(str, table.columns)) if has_names(table) else (),
+        )  # fmt: skip
+        self.fit_data(data)
+        self.decide(data)
+        return self
+
+    def fit_data(self, data: ZeroShotData) -> Self:
+        """Fit pre-processing, model and statistics to the training part of ``data``; decide nothing."""
+        return next(fitted for _, fitted in ZeroShotClassifier.fit_many([self], data))
+
+    def decide(self, data: ZeroShotData, *, generalized: bool = False) -> Decision:
+        """Decide on validation classes of ``data``, and keep the decision, see :func:`zsl.model_selection.decision`."""
+        self.decision_ = decide(
+            self,
+            data,
+            fallback=self.inference_.fallback,
+            calibrate=self.calibrate,
+            generalized=generalized,
+            n_splits=self.n_validation_splits,
+            seed=self.seed,
+        )
+        return self.decision_
+
+    @staticmethod
+    def fit_many(
+        classifiers: Sequence[ZeroShotClassifier], data: ZeroShotData
+    ) -> Iterator[tuple[int, ZeroShotClassifier]]:
+        """Fit classifiers to the same data, one after another in any order, and share what they have in common.
+
+        Classifiers with the same pre-processing share the pre-processed data, those with the same model share the fit,
+        and models that offer ``fit_grid`` share what their fits have in common.
+
+        Yields
+        ------
+        position in ``classifiers``, fitted classifier
+        """
+        for classifier in classifiers:
+            classifier._check()
+        for group in _alike(range(len(classifiers)), lambda i: classifiers[i]._key("preprocess", "semantics")):
+            first = classifiers[group[0]]
+            feature, semantics = (clone(part or Preprocess()) for part in (first.preprocess, first.semantics))
+            ready = preprocess(data, feature, semantics)
+            members = _alike(group, lambda i: classifiers[i]._key("model"))
+            models = [clone(classifiers[m[0]]._model(), safe=False) for m in members]
+            # Where every class is seen, the seen classes are the ones to choose from.
+            Z_unseen = ready.Z_unseen if len(ready.unseen) else ready.Z_seen
+            for which, model in zip(members, _fit_models(models, ready.X, ready.y, ready.Z, Z_unseen)):
+                raise_if_interrupted()
+                rules = [classifiers[i]._inference() for i in which]
+                needed = any(rule.needs_statistics(model) for rule in rules)
+                statistics = seen_statistics(model, ready.X, ready.y, ready.Z) if needed else None
+                for i, rule in zip(which, rules):
+                    fitted = classifiers[i]
+                    fitted.model_, fitted.preprocess_, fitted.semantics_ = model, feature, semantics
+                    fitted.inference_, fitted.decision_ = rule, Decision()
+                    fitted.statistics_ = statistics if rule.needs_statistics(model) else None
+                    fitted._describe(data)
+                    yield i, fitted
+
+    def _check(self) -> None:
+        model = self._model()
+        self._inference().check(model)
+        check_value(bool, self.calibrate, "calibrate")
+        check_value(Count, self.n_validation_splits, "n_validation_splits")
+        check_value(Seed, self.seed, "seed")
+
+    def _model(self) -> Any:
+        return CoupledDictionaries() if self.model is None else self.model
+
+    def _inference(self) -> Inference:
+        return Inference.preset(self.inference) if isinstance(self.inference, str) else self.inference
+
+    def _key(self, *names: str) -> str:
+        parts = [getattr(self, name) for name in names]
+        return repr([(type(p), sorted(p.get_params().items()) if hasattr(p, "get_params") else id(p)) for p in parts])
+
+    def _describe(self, data: ZeroShotData) -> None:
+        """Keep the table of classes, and what scikit-learn expects of a fitted estimator."""
+        known = [*data.seen, *data.unseen]
+        names = pd.Index([data.class_names[c] for c in known], dtype=object)
+        self.attributes_ = pd.DataFrame(data.attributes[known], names, list(data.attribute_names) or None)
+        self.n_seen_ = len(data.seen)
+        self.classes_ = np.array(names[self.n_seen_ :] if len(data.unseen) else names)
+        if len(data.unseen) == 0 and data.split == "given":
+            self.classes_ = np.asarray(self.classes_.tolist())
+        self.n_features_in_ = data.X.shape[1]
+        self.example_ = np.array(data.X[:2])
+        self.about_: dict[str, Any] = {}
+
+    # --- prediction ---------------------------------------------------------------------------------------
+
+    def class_attributes(self, which: str = "unseen") -> pd.DataFrame:
+        """The attributes, before pre-processing, of the classes known from fitting.
+
+        Parameters
+        ----------
+        which : "unseen", "seen", "all" or "none"
+
+        Raises
+        ------
+        UserError
+            For another word.
+        """
+        check_is_fitted(self)
+        n, everything = self.n_seen_, len(self.attributes_) == self.n_seen_
+        parts = {"unseen": slice(0 if everything else n, None), "seen": slice(n), "all": slice(None), "none": slice(0)}
+        if which not in parts:
+            raise UserError(f"classes={which} does not exist; it may be: {', '.join(parts)}, or a table of attributes.")
+        return self.attributes_.iloc[parts[which]]
+
+    def predict_stages(self, X: Any, classes: Classes = "unseen") -> Prediction:
+        """The scores of every stage of the inference rule for images X (L, p), and which stage is the answer.
+
+        Parameters
+        ----------
+        classes : "unseen", "seen", "all", or a table of attributes as in ``fit``
+            The classes to choose from: those known from fitting, or others.
+
+        Raises
+        ------
+        UserError
+            If there is no class to choose from, and for features or attributes of the wrong kind.
+        """
+        return self._stages(X, self._candidates(classes))
+
+    def decision_function(self, X: Any, classes: Classes = "unseen") -> Array:
+        """Scores (L, C) of images X (L, p), larger is likelier; columns as in ``classes_`` or ``classes``."""
+        return self.predict_stages(X, classes).scores
+
+    def predict(self, X: Any, classes: Classes = "unseen") -> Array:
+        """The name of the most likely class of each image of X (L, p); ``classes`` as in :meth:`predict_stages`."""
+        table = self._candidates(classes)
+        names = self.classes_ if isinstance(classes, str) and classes == "unseen" else np.array(table.index)
+        return names[self._stages(X, table).scores.argmax(axis=1)]
+
+    @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any, classes: Classes = "unseen") -> Array:
+        """Probabilities (L, C) at the temperature that was fitted on validation classes; needs ``calibrate=True``."""
+        assert self.decision_.temperature is not None
+        return probabilities(self.decision_function(X, classes), self.decision_.temperature)
+
+    def predict_attributes(self, X: Any) -> Array:
+        """Predicted attributes (L, q) of images X (L, p), in the units of the pre-processed attributes.
+
+        Raises
+        ------
+        UserError
+            For a model that predicts no attributes.
+        """
+        chosen = self.predict_stages(X).chosen.Z_hat
+        if chosen is None and hasattr(self.model_, "predict_attributes"):
+            chosen = self.model_.predict_attributes(self.preprocess_.transform(self._features(X)))
+        if chosen is None:
+            raise UserError(f"{type(self.model_).__name__} predicts no attributes; use another model, such as ridge.")
+        return chosen
+
+    def _candidates(self, classes: Classes) -> pd.DataFrame:
+        check_is_fitted(self)
+        if isinstance(classes, str):
+            return self.class_attributes(classes)
+        return align(as_table(classes), self.attributes_.columns)
+
+    def _features(self, X: Any) -> Array:
+        check_is_fitted(self)
+        try:
+            return validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+
+    def _stages(self, X: Any, table: pd.DataFrame) -> Prediction:
+        X = self._features(X)
+        if not len(table):
+            raise UserError("there is no class to choose from; add some, or take those of training.")
+        Z = self.semantics_.transform(values(table))
+        prediction = self.inference_.predict(self.model_, self.preprocess_.transform(X), Z, self.statistics_)
+        return prediction.inductive if self.decision_.use_transductive is False else prediction
+
+    # --- storing ------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted classifier to a file; no training image is in it."""
+        check_is_fitted(self)
+        state = {name: value for name, value in vars(self).items() if name != "attributes_"}
+        state["model_"] = copy(self.model_)
+        for name in getattr(self.model_, "training_only", ()):
+            vars(state["model_"]).pop(name, None)
+        table = self.attributes_
+        state["table"] = [list(table.index), table.to_numpy(), list(table.columns) if has_names(table) else None]
+        model_file.write(Path(path), state)
+
+    @classmethod
+    def load(cls, path: str | Path, allow: Sequence[str] = ()) -> Self:
+        """Read what :meth:`save` wrote; nothing in the file is executed.
+
+        Parameters
+        ----------
+        allow : sequence of str
+            Packages outside ``zsl`` whose classes the file may name. The file itself cannot allow any.
+
+        Raises
+        ------
+        UserError
+            If the file is something else, or names a class that is not allowed.
+        """
+        state = model_file.read(Path(path), tuple(allow))
+        names, rows, columns = state.pop("table")
+        fitted = cls()
+        fitted.__dict__.update(state, attributes_=pd.DataFrame(rows, pd.Index(names, dtype=object), columns))
+        return fitted
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        return replace(tags, target_tags=replace(tags.target_tags, required=True))
+
+
+def _alike(members: Any, key: Any) -> list[list[int]]:
+    groups: dict[str, list[int]] = {}
+    for i in members:
+        groups.setdefault(key(i), []).append(i)
+    return list(groups.values())
+
+
+def _fit_models(models: Sequence[Any], X: Array, y: Array, Z: Array, Z_unseen: Array) -> Iterator[Any]:
+    kinds = {type(model) for model in models}
+    if len(kinds) == 1 and hasattr(models[0], "fit_grid"):
+        yield from kinds.pop().fit_grid(models, X, y, Z, Z_unseen)
+    else:
+        yield from (model.fit(X, y, Z, Z_unseen) for model in models)

@@ -1,0 +1,37 @@
+"""The configuration: where it lies, composing it, and building the objects that it names.
+
+Nothing heavy is imported here, so that ``--help`` answers at once; :mod:`zsl.config.objects` builds objects.
+"""
+
+from zsl.config.argv import check_flags, normalise_argv, quote_options
+from zsl.config.compose import compose, explain, is_sweep, resolve
+from zsl.config.registry import (
+    DATA,
+    OF_A_MODEL,
+    PLACES,
+    TUNABLE,
+    conf_dir,
+    groups,
+    inference_arguments,
+    inference_preset,
+    options,
+)
+
+__all__ = [
+    "DATA",
+    "OF_A_MODEL",
+    "PLACES",
+    "TUNABLE",
+    "check_flags",
+    "compose",
+    "conf_dir",
+    "explain",
+    "groups",
+    "inference_arguments",
+    "inference_preset",
+    "is_sweep",
+    "normalise_argv",
+    "options",
+    "quote_options",
+    "resolve",
+]

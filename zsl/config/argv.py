@@ -1,0 +1,126 @@
+"""The command line as Hydra 1.3 can read it."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable
+
+from zsl.config.registry import groups, options
+from zsl.errors import UserError, did_you_mean
+
+# Hydra's flags that take a value, which travels with them.
+_VALUE_FLAGS = {
+    "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd",
+    "--experimental-rerun", "--info", "-i",
+}  # fmt: skip
+# Their values are few words, so an override after them is not one.
+_WORD_FLAGS = {"--cfg", "-c", "--info", "-i"}
+_FLAGS = {
+    "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", "--shell-completion",
+    "-sc", *_VALUE_FLAGS,
+}  # fmt: skip
+# What may follow these; the others take any text.
+_WORDS = {
+    **dict.fromkeys(("--cfg", "-c"), ("job", "hydra", "all")),
+    **dict.fromkeys(("--info", "-i"), ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")),
+}
+_NUMBER = re.compile(r"[+-]?\d[\d_]*\Z")
+_OVERRIDE = re.compile(r"(?P<key>\+{0,2}(?P<group>[A-Za-z_/]+)(@[^=]*)?)=(?P<value>.*)\Z", re.S)
+# dataset.semantics=image: the choice within a node that holds the pre-processing too.
+_SHORT = re.compile(r"^(dataset\.semantics)=(?![{\[])")
+_SWEEP = re.compile(r"(?P<function>choice|glob)\((?P<arguments>[^()\[\]=]*)\)\Z", re.S)
+
+
+def check_flags(argv: Iterable[str]) -> None:
+    """Refuse flags that Hydra does not know, in a sentence instead of its parser's usage.
+
+    Raises
+    ------
+    UserError
+        For an unknown flag (near misses are named), a flag without its value, and a value that it does not take.
+    """
+    rest = list(argv)
+    while rest:
+        token = rest.pop(0)
+        if token == "--":
+            return
+        if not token.startswith("-") or token == "-":
+            continue
+        flag, equals, value = token.partition("=")
+        if flag not in _FLAGS:
+            raise UserError(f"there is no flag {flag}{did_you_mean(flag, _FLAGS)}; --help shows what there is.")
+        if flag not in _VALUE_FLAGS:
+            if equals:
+                raise UserError(f"{flag} takes no value; write {flag} alone.")
+            continue
+        if not equals:
+            follows = rest and not rest[0].startswith("-") and not (flag in _WORD_FLAGS and "=" in rest[0])
+            if not follows:
+                if flag in ("--info", "-i"):
+                    continue
+                raise UserError(f"{flag} needs a value{_one_of(flag)}.")
+            value = rest.pop(0)
+        if flag in _WORDS and value not in _WORDS[flag]:
+            raise UserError(f"{flag} {value} does not exist{did_you_mean(value, _WORDS[flag])}{_one_of(flag)}.")
+
+
+def _one_of(flag: str) -> str:
+    return f"; it may be: {', '.join(_WORDS[flag])}" if flag in _WORDS else ""
+
+
+def normalise_argv(argv: Iterable[str]) -> list[str]:
+    """Arguments as Hydra 1.3 needs them; applying it twice changes nothing more.
+
+    1. Flags first: Hydra's parser stops collecting overrides at the first flag (hydra issue 3053), so
+       ``dataset=sun -m model.lam=1`` would be refused.
+    2. Number-like options quoted: ``split=645_72`` is the integer 64572 in Hydra's grammar (hydra issue 1163).
+    """
+    flags, overrides, rest = [], [], list(argv)
+    while rest:
+        token = rest.pop(0)
+        if token == "--":
+            overrides += [quote_options(t) for t in rest]
+            break
+        if token.startswith("-"):
+            flags.append(token)
+            takes_value = token in _VALUE_FLAGS and rest and not rest[0].startswith("-")
+            if takes_value and not (token in _WORD_FLAGS and "=" in rest[0]):
+                flags.append(rest.pop(0))
+        else:
+            overrides.append(quote_options(token))
+    return flags + overrides
+
+
+def quote_options(override: str) -> str:
+    """``split=645_72,707_10`` -> ``split='645_72','707_10'`` for config groups; other overrides as they are.
+
+    ``dataset.semantics=image`` becomes ``dataset.semantics.source=image``.
+
+    ``choice(...)`` and ``glob(...)`` over a group are written out, because Hydra drops the quotes when it passes a
+    sweep's jobs on.
+    """
+    override = _SHORT.sub(r"\1.source=", override)
+    match = _OVERRIDE.match(override)
+    if not match or match["group"] not in groups():
+        return override
+    value = match["value"].strip()
+    sweep = _SWEEP.match(value)
+    if match["group"] == "experiment" and (sweep or "," in value):
+        raise UserError(
+            f"{override} would run each experiment without its own sweep, because Hydra looks for a sweep before it "
+            "reads these files; run one experiment at a time."
+        )
+    if sweep:
+        patterns = [v.strip().strip("'\"") for v in sweep["arguments"].split(",")]
+        if sweep["function"] == "glob":
+            patterns = [o for o in options(match["group"]) if any(fnmatch.fnmatch(o, p) for p in patterns)]
+            if not patterns:
+                raise UserError(
+                    f"{override} matches nothing; {match['group']} has: {', '.join(options(match['group']))}."
+                )
+        value = ",".join(patterns)
+    if value.startswith(("'", '"', "[", "{")) or "(" in value:
+        return override
+    quoted = [f"'{v.strip()}'" if _NUMBER.match(v.strip()) else v for v in value.split(",")]
+    return f"{match['key']}={','.join(quoted)}"

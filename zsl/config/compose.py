@@ -1,0 +1,177 @@
+"""Composing the configuration, and what is wrong with overrides in one sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zsl.config.argv import normalise_argv, quote_options
+from zsl.config.registry import DESCRIPTIVE, conf_dir, groups
+from zsl.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+# Launchers that come with an extra of this package.
+_LAUNCHERS = {"joblib": "parallel", "submitit_local": "slurm", "submitit_slurm": "slurm"}
+MOVED = {
+    "inference.gate": "inference.fallback",
+    "inference.attribute_scores": "inference.bidirectional.base",
+    "inference.anchors": "inference.RULE.base, with RULE one of csls, inverted_softmax, mixture and spread_features",
+    **{f"inference.{k}": f"inference.aware.{k}" for k in ("gamma", "gamma_relative", "rho", "kernel")},
+    **{f"inference.aware_{k}": f"inference.aware.{k}" for k in ("scale", "batch", "optimiser", "tol", "max_iter")},
+    **{f"inference.{k}": f"inference.spread.{k}" for k in ("mu", "sigma", "n_neighbors", "unit",
+                                                           "exact_neighbors_up_to")},
+    "inference.class_mass": "inference.spread.class_prior",
+    "inference.evidence": "inference.mixture.prior_weight",
+    "inference.uniform_masses": "inference.mixture.balanced_prior",
+    "inference.confident": "inference.mixture.confident",
+    "inference.concentration": "inference.mixture.concentration",
+    "inference.mixture_max_iter": "inference.mixture.max_iter",
+    "inference.hub_neighbors": "inference.csls.n_neighbors",
+    "inference.hub_temperature": "inference.inverted_softmax.temperature",
+    "inference.self_training_rounds": "inference.self_trained.n_rounds",
+    "inference.self_training_weight": "inference.self_trained.weight",
+    "evaluation.n_draws": "evaluation.n_validation_splits",
+}  # fmt: skip
+"""Keys of earlier versions and what they are called now."""
+
+
+def compose(overrides: Iterable[str] = ()) -> DictConfig:
+    """The configuration for ``overrides`` as the command line would compose it; for notebooks and tests.
+
+    Raises
+    ------
+    UserError
+        For what the command line refuses, with the same sentence.
+    """
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
+
+    arguments = normalise_argv(overrides)
+    if GlobalHydra.instance().is_initialized():
+        return _compose(arguments)
+    with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="zsl"):
+        return _compose(arguments)
+
+
+def _compose(arguments: list[str]) -> DictConfig:
+    import hydra
+    from hydra.errors import HydraException
+
+    try:
+        return hydra.compose("config", arguments)
+    except HydraException as error:
+        raise UserError(explain(error, arguments)) from error
+
+
+def resolve(cfg: DictConfig) -> dict[str, Any]:
+    """The configuration as plain dictionaries, interpolations resolved, Hydra's own part left out."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        plain = _without_paths(OmegaConf.to_container(cfg, resolve=True))
+    except OmegaConfBaseException as error:
+        raise UserError(" ".join(str(error).split())) from error
+    assert isinstance(plain, dict)
+    plain.pop("hydra", None)
+    dataset = plain.get("dataset")
+    if isinstance(dataset, dict) and isinstance(dataset.get("semantics"), str):
+        # The short form where no command line rewrote it, as in a sweep that a YAML file describes.
+        dataset["semantics"] = {**compose().dataset.semantics, "source": dataset["semantics"]}
+    return {str(k): v for k, v in plain.items()}
+
+
+def _without_paths(value: Any) -> Any:
+    """Paths, which Python callers may put in, as the text that records, files and stores hold."""
+    if isinstance(value, dict):
+        return {k: _without_paths(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(v) for v in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def is_sweep(override: str) -> bool:
+    """Whether an override has several values in Hydra's grammar: ``a=1,2``, ``a=range(3)``, ``a=choice(x,y)``.
+
+    Raises
+    ------
+    UserError
+        If it is no override.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides([quote_options(override)])[0]
+    except HydraException as error:
+        raise UserError(explain(error, [override])) from error
+    return bool(parsed.is_sweep_override())
+
+
+def explain(error: Exception, overrides: list[str]) -> str:
+    """What is wrong with the overrides: the key or option, and the valid ones."""
+    from hydra.errors import MissingConfigException, OverrideParseException
+
+    text = " ".join(str(error).split())
+    if isinstance(error, OverrideParseException):
+        example = f"'{error.override}'" if not error.override.startswith("'") else error.override
+        return f"cannot read the override {error.override!r}; write KEY=VALUE, and quote special characters: {example}."
+    if isinstance(error, MissingConfigException) and error.options is not None and error.missing_cfg_file:
+        group, _, option = error.missing_cfg_file.rpartition("/")
+        has = ", ".join(o for o in error.options if not o.startswith("_"))
+        more = " Set feature.name=NAME for a stored feature of another name." if group == "feature" else ""
+        if group == "hydra/launcher" and option in _LAUNCHERS:
+            more = f" For {option}: pip install 'zsl-cdl[{_LAUNCHERS[option]}]'."
+        return f"{group}={option} does not exist{did_you_mean(option, error.options)}; {group} has: {has}.{more}"
+    cause = error.__cause__
+    full_key = getattr(cause, "full_key", None)
+    if full_key and ("not in struct" in str(cause) or "Could not override" in text):
+        return _unknown_key(str(full_key), overrides)
+    refused = re.match(r"Could not override '([^']+)'", text)
+    if refused:
+        return _unknown_key(refused[1], overrides)
+    if cause is not None and type(cause).__module__.startswith("omegaconf"):
+        text = " ".join(str(cause).split())
+    return text.removesuffix(".") + "."
+
+
+def _unknown_key(key: str, overrides: list[str]) -> str:
+    if key in MOVED:
+        return f"{key} is now {MOVED[key]}."
+    parent, _, leaf = key.rpartition(".")
+    rest = [o for o in overrides if not re.match(rf"\+*{re.escape(key)}(\.|=|@)", o)]
+    where = f"{parent} has" if parent else "there are"
+    valid: list[str] = []
+    for option in _swept_options(parent, rest) or [""]:
+        chosen = [o for o in rest if not o.startswith(f"{parent}=")] + [f"{parent}={option}"] if option else rest
+        valid = _keys_under(parent, chosen)
+        if option and valid and leaf not in valid:
+            where = f"{parent}={option} has"
+            break
+    if not valid:
+        return f"{key} does not exist; `--cfg job` shows what does."
+    return f"{key} does not exist{did_you_mean(leaf, valid)}; {where}: {', '.join(valid)}."
+
+
+def _swept_options(group: str, overrides: list[str]) -> list[str]:
+    """The options of a group that a sweep goes through, where it lists them; it may be one of them that lacks a key."""
+    value = next((o.partition("=")[2] for o in overrides if o.startswith(f"{group}=")), "")
+    return [v.strip() for v in value.split(",")] if "," in value and "(" not in value and group in groups() else []
+
+
+def _keys_under(parent: str, overrides: list[str]) -> list[str]:
+    """The keys that may follow ``parent`` under the remaining overrides; none if those do not compose either."""
+    from omegaconf import DictConfig, OmegaConf
+
+    try:
+        config = compose([o for o in overrides if "=" in o and not re.match(r"\+*hydra[./]", o) and "," not in o])
+    except UserError:
+        return []
+    node = OmegaConf.select(config, parent) if parent else config
+    if not isinstance(node, DictConfig):
+        return []
+    return sorted({str(k) for k in node if k not in DESCRIPTIVE} | (set() if parent else set(groups())))

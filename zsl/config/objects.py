@@ -1,0 +1,91 @@
+"""Building the objects that YAML files name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from zsl.checks import check_arguments
+from zsl.config.registry import DESCRIPTIVE, groups
+from zsl.errors import UserError
+
+
+def build(
+    node: Mapping[str, Any],
+    group: str,
+    *,
+    skip: Iterable[str] = (),
+    allow_targets: Iterable[str] = (),
+    **given: Any,
+) -> Any:
+    """Call what ``_target_`` names with the other keys; with ``_partial_: true``, bind them for a later call.
+
+    Keys that only describe the file (``datasets``, and ``name`` where the target has no such parameter) are left out,
+    nested nodes with a ``_target_`` are built first.
+
+    Parameters
+    ----------
+    node : mapping
+        A plain dictionary (resolved) of the configuration.
+    group : str
+        Its place, for messages: ``model`` gives ``model.lam=...``.
+    skip : keys to leave out.
+    allow_targets : packages outside ``zsl`` that targets may name.
+    given : arguments that come from the program.
+
+    Raises
+    ------
+    UserError
+        For a target outside the permitted packages or that cannot be imported, unknown or missing keys, and values
+        of a wrong type or out of range.
+    """
+    target = locate(node.get("_target_"), group, tuple(allow_targets))
+    parameters = inspect.signature(target).parameters
+    values = {k: v for k, v in node.items() if k not in DESCRIPTIVE and k not in set(skip)}
+    if "name" in values and "name" not in parameters:
+        del values["name"]
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for key in values:
+        if key not in parameters and not open_ended:
+            valid = [k for k, p in parameters.items() if k not in given and p.kind is not p.POSITIONAL_ONLY]
+            raise UserError(f"{group}.{key} is not known to {node['_target_']}; it takes: {', '.join(valid)}.")
+    for key, value in values.items():
+        if isinstance(value, Mapping) and "_target_" in value:
+            # ${solver} inside a model is still set as solver.KEY by the user.
+            values[key] = build(value, key if key in groups() else f"{group}.{key}", allow_targets=allow_targets)
+        elif value == "???":
+            raise UserError(f"{group}.{key} has no value yet; give one: {group}.{key}=...")
+    check_arguments(target, values, prefix=f"{group}.")
+    if node.get("_partial_"):
+        return partial(target, **values, **given)
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    required = [k for k, p in parameters.items() if p.default is p.empty and p.kind in by_name]
+    missing = [k for k in required if k not in values and k not in given]
+    if missing:
+        raise UserError(f"{group}.{missing[0]} is needed by {node['_target_']}; set {group}.{missing[0]}=...")
+    return target(**values, **given)
+
+
+def locate(path: Any, group: str, allow_targets: Iterable[str] = ()) -> Any:
+    """The class or function of a dotted path, if its package is ``zsl`` or allowed.
+
+    Raises
+    ------
+    UserError
+        For a path outside the allowed packages, or one that cannot be imported.
+    """
+    if not isinstance(path, str) or "." not in path:
+        raise UserError(f"{group}._target_={path!r} names nothing; write package.module.Name.")
+    module, _, name = path.rpartition(".")
+    package = path.split(".")[0]
+    if package not in {"zsl", *allow_targets}:
+        raise UserError(
+            f"{group}._target_={path} is outside zsl and is not run; if you trust it, add allow_targets=[{package}]."
+        )
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"{group}._target_={path} cannot be imported: {error}.") from None

@@ -1,0 +1,162 @@
+"""The door: a configuration is checked once and turned into objects once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from zsl.checks import Count, Seed, check_arguments, check_value
+from zsl.classifier import ZeroShotClassifier
+from zsl.config import compose, inference_arguments, options, resolve
+from zsl.config.objects import build, locate
+from zsl.data.load import load_table
+from zsl.data.subsets import subset
+from zsl.data.table import ImageTable, Split
+from zsl.errors import UserError
+from zsl.experiment.search import Tuning
+from zsl.inference import Inference
+from zsl.inference.prediction import stage_name
+from zsl.runs.folder import Tracker
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A configuration as objects."""
+
+    config: dict[str, Any]
+    """The resolved configuration: what is recorded and hashed"""
+    read: Callable[[], ImageTable]
+    """Reads every image of the dataset"""
+    split: Callable[[ImageTable], Split]
+    """Divides the images by role, and takes the part that ``subset`` asks for"""
+    missing: Literal["mean", "drop", "keep"]
+    """What becomes of missing attributes"""
+    shuffle_attributes: int | None
+    """Seed of the control that permutes the class rows of the attribute table, or None"""
+    classifier: ZeroShotClassifier
+    """Pre-processing, model and inference, not fitted"""
+    inference: Inference
+    """The classifier's"""
+    tuning: Tuning | None
+    """How settings are chosen on validation classes, or None"""
+    generalized: bool
+    """Whether seen and unseen classes are tested together"""
+    tracker: Tracker
+    """Tells the tracking store about the run"""
+    source: DictConfig
+    """The configuration before it was resolved, for :meth:`with_settings`"""
+
+    def run_name(self, split: str | None) -> str:
+        """Model, rules, dataset, split, seed: what differs most comes first; ``split`` is the split that was drawn."""
+        config = self.config
+        rules = stage_name(*self.inference.resolved(self.classifier.model))
+        named = config["split"]["name"]
+        # The seed of a split that was drawn; a dataset's own split may have replaced it.
+        drawn = config["split"].get("seed") if split in (None, named) else None
+        where = f"{config['dataset']['name']} {split or named}{'' if drawn is None else f' {drawn}'}"
+        return (
+            f"{config['model'].get('name', type(self.classifier.model).__name__)} {rules} {where} seed {config['seed']}"
+        )
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Setup:
+        """The setup with a few keys of the configuration changed."""
+        return checked(_changed(self.source, settings))
+
+
+def checked(cfg: DictConfig) -> Setup:
+    """Check a configuration and turn it into objects; nothing is read or fitted.
+
+    Raises
+    ------
+    UserError
+        For whatever is wrong with the configuration, in a sentence that names the key.
+    """
+    config = resolve(cfg)
+    check_value(Seed, config["seed"], "seed")
+    check_value(Count | None, config["threads"], "threads")
+    for name in ("skip_existing", "save_model", "save_predictions"):
+        check_value(bool, config[name], name)
+    allow = config["allow_targets"]
+    dataset, feature, split, evaluation = (config[k] for k in ("dataset", "feature", "split", "evaluation"))
+    for node, group in ((dataset, "dataset"), (feature, "feature"), (split, "split")):
+        if not isinstance(node.get("name"), str):
+            raise UserError(f"{group}.name={node.get('name')!r} is not text; quote it: {group}.name=\"'...'\".")
+    semantics = dict(dataset["semantics"])
+    source, missing = semantics.pop("source"), semantics.pop("missing")
+    check_value(Literal["mean", "drop", "keep"], missing, "dataset.semantics.missing")
+    check_value(Seed | None, dataset["shuffle_attributes"], "dataset.shuffle_attributes")
+    _check_split(split, dataset["name"])
+    check_arguments(subset, config["subset"], prefix="subset.")
+    divide = build(split, "split", allow_targets=allow)
+    for key in ("generalized", "calibrate"):
+        check_value(bool, evaluation[key], f"evaluation.{key}")
+    check_value(Count, evaluation["n_validation_splits"], "evaluation.n_validation_splits")
+    inference = _inference(config["inference"], allow)
+    classifier = ZeroShotClassifier(
+        model=build(config["model"], "model", allow_targets=allow),
+        inference=inference,
+        preprocess=build(feature, "feature", allow_targets=allow),
+        semantics=build({"_target_": feature["_target_"], **semantics}, "dataset.semantics", allow_targets=allow),
+        calibrate=evaluation["calibrate"],
+        n_validation_splits=evaluation["n_validation_splits"],
+        seed=config["seed"],
+    )
+    inference.check(classifier.model)
+    return Setup(
+        config=config,
+        read=partial(load_table, dataset, feature["name"], source, allow),
+        split=lambda table: subset(table, divide(table), **config["subset"]),
+        missing=missing,
+        shuffle_attributes=dataset["shuffle_attributes"],
+        classifier=classifier,
+        inference=inference,
+        tuning=Tuning.of(config["tune"], config["model"]),
+        generalized=evaluation["generalized"],
+        tracker=build(config["tracking"], "tracking", allow_targets=allow, output_dir=config["output_dir"]),
+        source=cfg,
+    )
+
+
+def _inference(node: dict[str, Any], allow: list[str]) -> Inference:
+    arguments = inference_arguments(node)
+    for kind in ("attributes", "labels"):
+        check_value(str, arguments[kind], f"inference.{kind}")
+        if "." in arguments[kind]:
+            arguments[kind] = locate(arguments[kind], f"inference.{kind}", allow)
+    return Inference(**arguments)
+
+
+def _check_split(split: Mapping[str, Any], dataset: str) -> None:
+    """Refuse a split that belongs to other datasets, naming those that go with this one."""
+    belongs = split.get("datasets")
+    # A dataset of the user's own is not listed anywhere; whatever its reader offers may be asked for.
+    if belongs is None or dataset in belongs or dataset not in options("dataset"):
+        return
+    others = {name: compose([f"split={name}"]).split.get("datasets") for name in options("split")}
+    valid = [name for name, of in others.items() if of is None or dataset in of]
+    raise UserError(
+        f"split={split['name']} belongs to dataset={', '.join(belongs)}; dataset={dataset} has: {', '.join(valid)}."
+    )
+
+
+def _changed(cfg: DictConfig, settings: Mapping[str, Any]) -> DictConfig:
+    """A copy of the configuration with keys changed that exist already."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    cfg = cfg.copy()
+    for key, value in settings.items():
+        parent, _, leaf = key.rpartition(".")
+        node = OmegaConf.select(cfg, parent) if parent else cfg
+        if not OmegaConf.is_dict(node) or leaf not in list(node):
+            raise UserError(f"tune.grid: {key} does not exist; `--cfg job` shows what does.")
+        try:
+            OmegaConf.update(cfg, key, value)
+        except OmegaConfBaseException as error:
+            raise UserError(f"tune.grid: {key}={value!r}: {' '.join(str(error).split())}") from error
+    return cfg

@@ -1,0 +1,107 @@
+"""Label rules that look at images in feature space, alone or together with attribute space (inductive)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from zsl.checks import Array, as_matrix
+from zsl.errors import UserError
+from zsl.inference.attributes import Attributes
+from zsl.inference.labels import confident_images, standard_scores
+from zsl.inference.rules import label_rule
+from zsl.inference.statistics import SeenStatistics
+from zsl.linalg import unit_rows
+
+
+@label_rule()
+def code_eszsl(attributes: Attributes, Z_unseen: Array, statistics: SeenStatistics) -> Array:
+    """Compatibility ``a V z'`` of ESZSL, with the sparse codes in the place of the features.
+
+    Parameters
+    ----------
+    attributes : Attributes
+        The prediction with its codes a (L, r).
+    Z_unseen : (M, q)
+        Attributes of the classes.
+    statistics : SeenStatistics
+        Its ``V`` (r, q) comes in closed form from the codes of the seen images, see
+        :func:`zsl.inference.statistics.code_compatibility`.
+
+    Returns
+    -------
+    (L, M) scores
+
+    Raises
+    ------
+    UserError
+        For a model without dictionaries.
+    """
+    if attributes is None or attributes.codes is None or statistics.V is None:
+        raise UserError("the inference rule code_eszsl needs a model with dictionaries; use model=coupled, or cosine.")
+    Z_unseen = as_matrix(Z_unseen, "Z_unseen", n_columns=statistics.V.shape[1])
+    return attributes.codes.A @ statistics.V @ Z_unseen.T
+
+
+@label_rule()
+def visual(
+    X: Array, Z_unseen: Array, statistics: SeenStatistics, model: Any, attributes: Attributes | None = None
+) -> Array:
+    """Cosine, in whitened feature space, of each image and of the prototype that the class attributes predict.
+
+    The image is the reconstruction ``a Dx`` where the model has dictionaries: it leaves out what no atom explains.
+    Predicting features from attributes, not the reverse, keeps prototypes apart and hubs rare (Shigeto et al. 2015).
+
+    Returns
+    -------
+    (L, M) cosines for images X (L, p) and classes Z_unseen (M, q)
+    """
+    codes = None if attributes is None else attributes.codes
+    images = X if codes is None else codes.A @ model.Dx_
+    return statistics.directions(images) @ statistics.prototypes(Z_unseen).T
+
+
+@label_rule(base="auto")
+def bidirectional(
+    base_scores: Array,
+    X: Array,
+    Z_unseen: Array,
+    statistics: SeenStatistics,
+    model: Any,
+    attributes: Attributes | None = None,
+) -> Array:
+    """Sum of an image's standard scores in both spaces: those of the base rule in attribute space, and :func:`visual`.
+
+    Parameters
+    ----------
+    base_scores : (L, M)
+        Scores in attribute space. The base rule ``auto`` is ``code_eszsl`` for models with dictionaries, else the
+        model's native scores.
+
+    Returns
+    -------
+    (L, M) scores
+    """
+    in_feature_space = visual(X, Z_unseen, statistics, model, attributes)
+    n, M = in_feature_space.shape
+    base_scores = as_matrix(base_scores, "base_scores", n_rows=n, n_columns=M)
+    return standard_scores(base_scores) + standard_scores(in_feature_space)
+
+
+def confident_means(U: Array, scores: Array, share: float = 0.5) -> Array:
+    """Mean direction (M, p) of the more confident images of each class, by standard scores.
+
+    Parameters
+    ----------
+    U : (L, p)
+        Unit rows, one for each image.
+    scores : (L, M)
+        The scores that say which class an image belongs to. A class that wins no image takes the image that scores
+        the class highest.
+    share : float in 0..1
+        Share of each class's images that count as confident.
+    """
+    S = standard_scores(scores)
+    rows = confident_images(S, share)
+    return unit_rows(np.stack([U[r].mean(axis=0) if r.size else U[S[:, m].argmax()] for m, r in enumerate(rows)]))

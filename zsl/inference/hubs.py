@@ -1,0 +1,60 @@
+"""Label rules that correct for hubs: classes that are near to many images whatever the images show (transductive)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zsl.checks import Array, Count, Positive, as_matrix, check_arguments
+from zsl.inference.labels import standard_scores
+from zsl.inference.rules import TRANSDUCTIVE, label_rule
+
+
+@label_rule(TRANSDUCTIVE, base="bidirectional")
+def csls(base_scores: Array, *, n_neighbors: Count = 10) -> Array:
+    """Cross-domain similarity local scaling (Conneau et al. 2018).
+
+    Parameters
+    ----------
+    base_scores : (L, M)
+        Similarities; they are brought to standard scores per image first.
+    n_neighbors : int
+        Each class is judged by this many of the best scores that it gets from any test image.
+
+    Returns
+    -------
+    (L, M)
+        ``2 s_im - r_m`` with ``r_m`` the mean of the ``n_neighbors`` best scores of class m. (The published ``r_i`` is
+        the same for all classes of an image and changes no ranking.)
+
+    Examples
+    --------
+    >>> csls(np.array([[1.0, 0.0], [1.0, 0.2], [0.1, 0.9]]), n_neighbors=1).argmax(axis=1)
+    array([0, 0, 1])
+    """
+    check_arguments(csls, locals())
+    S = standard_scores(as_matrix(base_scores, "base_scores"))
+    k = min(n_neighbors, len(S))
+    best = np.partition(S, len(S) - k, axis=0)[len(S) - k :]
+    return 2 * S - best.mean(axis=0)
+
+
+@label_rule(TRANSDUCTIVE, base="bidirectional")
+def inverted_softmax(base_scores: Array, *, temperature: Positive = 1.0) -> Array:
+    """Logarithm of the probability of each image given the class (Smith et al. 2017).
+
+    Parameters
+    ----------
+    base_scores : (L, M)
+        Scores; they are brought to standard scores s per image first.
+    temperature : float > 0
+        T in the softmax.
+
+    Returns
+    -------
+    (L, M)
+        ``log(exp(s_im / T) / sum_j exp(s_jm / T))``: a softmax over images, not over classes.
+    """
+    check_arguments(inverted_softmax, locals())
+    S = standard_scores(as_matrix(base_scores, "base_scores")) / temperature
+    top = S.max(axis=0)
+    return S - top - np.log(np.exp(S - top).sum(axis=0))

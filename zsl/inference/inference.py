@@ -1,0 +1,310 @@
+"""The rules that a setting names, run one after another: :class:`Inference`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from zsl.checks import Array, check_value
+from zsl.config import inference_preset
+from zsl.errors import UserError
+from zsl.inference import rules
+from zsl.inference.attributes import Attributes, agnostic
+from zsl.inference.prediction import Prediction, Stage, rule_name, stage_name
+from zsl.inference.rules import NATIVE, TRANSDUCTIVE, Rule
+from zsl.inference.statistics import SeenStatistics
+
+Pair = tuple[Any, Any]
+
+
+class Inference(BaseEstimator):
+    """The rules that turn images into scores of classes, with their settings.
+
+    Parameters
+    ----------
+    attributes : str or callable
+        The attribute rule: ``agnostic``, ``aware``, ``self_trained``; ``own``, the model's native scores take the place
+        of predicted attributes; or ``auto``: what fits the model and the label rule.
+    labels : str or callable
+        The label rule: ``nearest``, ``cosine``, ``spread``, ``mixture``, ...; ``own``, the model's native scores; or
+        ``auto``: with ``attributes="auto"`` the paper's TAAw for models with dictionaries, else native scores.
+    fallback : bool
+        Whether a transductive label rule is used only if it helps on validation classes; the inductive stage before it
+        is the answer otherwise. The decision is made in :meth:`zsl.ZeroShotClassifier.fit`.
+    settings : mapping, optional
+        By rule: its settings, such as ``{"spread": {"mu": 0.1}}``. What is left out has the rule's default.
+
+    Examples
+    --------
+    >>> Inference("agnostic", "cosine")
+    Inference(attributes='agnostic', labels='cosine')
+    >>> Inference.preset("taaw").labels
+    'spread'
+    """
+
+    def __init__(
+        self,
+        attributes: str | Callable[..., Any] = "auto",
+        labels: str | Callable[..., Any] = "auto",
+        fallback: bool = False,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.attributes = attributes
+        self.labels = labels
+        self.fallback = fallback
+        self.settings = settings
+
+    @classmethod
+    def preset(cls, name: str) -> Inference:
+        """The inference of ``conf/inference/NAME.yaml``, or the label rule of this name with fitting attributes.
+
+        Raises
+        ------
+        UserError
+            If there is neither.
+        """
+        found = inference_preset(name)
+        if found is None:
+            rules.find("labels", name)
+            found = {"labels": name}
+        return cls(**found)
+
+    def resolved(self, model: Any) -> Pair:
+        """The attribute rule and the label rule for a model, with ``auto`` replaced."""
+        attributes, labels = self.attributes, self.labels
+        if attributes == "auto":
+            if labels in ("auto", NATIVE):
+                attributes = "aware" if labels == "auto" and hasattr(model, "codes") else NATIVE
+            else:
+                attributes = "agnostic" if hasattr(model, "predict_attributes") else NATIVE
+        if labels == "auto":
+            labels = NATIVE if attributes == NATIVE else "spread" if attributes == "aware" else "nearest"
+        return attributes, labels
+
+    def check(self, model: Any) -> None:
+        """Refuse rules that do not exist, settings out of range, and pairs of rules that do not fit the model.
+
+        Raises
+        ------
+        UserError
+            With the names that fit.
+        """
+        check_value(bool, self.fallback, "inference.fallback")
+        for name, settings in (self.settings or {}).items():
+            rule = rules.rules("labels").get(name) or rules.rules("attributes").get(name) or self._own_rule(name)
+            if rule is None:
+                known = [*rules.rules("attributes"), *rules.rules("labels")]
+                raise UserError(f"inference.{name} does not exist; the rules with settings are: {', '.join(known)}.")
+            rule.checked(settings)
+        self._check_pair(model)
+        stages = self._pairs(model)
+        if self.fallback and not any(TRANSDUCTIVE in self._information(model, pair) for pair in stages):
+            raise UserError(
+                "inference.fallback=true decides whether a transductive rule is used, and this rule is inductive; set "
+                "inference.fallback=false."
+            )
+
+    def _check_pair(self, model: Any) -> None:
+        attributes, labels = self.resolved(model)
+        name = type(model).__name__
+        label_rule = None if labels == NATIVE else rules.find("labels", labels)
+        attribute_rule = None if attributes == NATIVE else rules.find("attributes", attributes)
+        if labels == NATIVE and attributes != NATIVE:
+            raise UserError(
+                f"inference.attributes={attributes} and inference.labels=own do not go together; own stands for the "
+                "model's native scores and is chosen for both (inference=own)."
+            )
+        if attribute_rule is None:
+            if label_rule is not None and "Z_hat" in label_rule.asks_for:
+                raise UserError(
+                    f"inference.attributes=own and inference.labels={labels} do not go together, because {labels} needs "
+                    "predicted attributes; use inference.attributes=agnostic with a model that predicts attributes."
+                )
+            return
+        if not hasattr(model, "predict_attributes"):
+            raise UserError(
+                f"inference.attributes={attributes} needs predicted attributes, and {name} has none; use inference=own."
+            )
+        if "start" in attribute_rule.asks_for and not hasattr(model, "codes"):
+            raise UserError(
+                f"inference.attributes={attributes} needs dictionaries, and {name} has none; "
+                "use inference.attributes=agnostic."
+            )
+
+    def predict(self, model: Any, X: Array, Z: Array, statistics: SeenStatistics | None = None) -> Prediction:
+        """Scores of images for classes by the pair of rules, and by the pairs on the way to it.
+
+        A pair (attributes, labels) passes through (agnostic, nearest) and (attributes, nearest) and, where the label
+        rule builds on a base rule, through that one. Native scores take the place of the nearest class where the
+        attribute rule is ``own``.
+
+        Parameters
+        ----------
+        model : fitted model
+        X : (L, p)
+            Test images, pre-processed. A transductive rule uses all of them at once.
+        Z : (C, q)
+            Attributes of the classes, pre-processed.
+        statistics : SeenStatistics, optional
+            Needed where :meth:`needs_statistics` says so.
+
+        Returns
+        -------
+        Prediction
+        """
+        run = _Run(self, model, X, Z, statistics)
+        stages = [run.stage(pair) for pair in self._pairs(model)]
+        return Prediction(stages, stages[-1])
+
+    def record(self, model: Any) -> dict[str, Any]:
+        """The rules for a model, with the settings of every rule that they use: part of a result's key."""
+        attributes, labels = self.resolved(model)
+        used = {rule.name: rule for pair in self._pairs(model) for rule in self._chain(model, pair) if rule is not None}
+        return {
+            "attributes": rule_name(attributes),
+            "labels": rule_name(labels),
+            "fallback": self.fallback,
+            **{name: settings for name, rule in used.items() if (settings := self.setting(rule))},
+        }
+
+    def needs_statistics(self, model: Any) -> bool:
+        """Whether a rule on the way asks for statistics of the seen classes."""
+        return any(
+            rule is not None and "statistics" in rule.asks_for
+            for pair in self._pairs(model)
+            for rule in self._chain(model, pair)
+        )
+
+    def without_transduction(self, model: Any) -> Inference:
+        """The inference that ends at the last inductive stage of this one, for a model."""
+        pair = [pair for pair in self._pairs(model) if TRANSDUCTIVE not in self._information(model, pair)][-1]
+        return Inference(*pair, settings=self.settings)
+
+    def setting(self, rule: Rule) -> dict[str, Any]:
+        """The settings of a rule, checked and completed by the rule's defaults."""
+        return rule.checked((self.settings or {}).get(rule.name, {}))
+
+    def base(self, model: Any, attributes: Any, rule: Rule) -> Any:
+        """The rule that ``rule`` builds on; ``auto``: ESZSL on codes for models with dictionaries, else native scores.
+
+        Raises
+        ------
+        UserError
+            For a base rule that builds on ``rule`` itself.
+        """
+        name = self.setting(rule)["base"]
+        if name == "auto":
+            return "code_eszsl" if attributes != NATIVE and hasattr(model, "codes") else NATIVE
+        seen = [rule.name]
+        while name not in (NATIVE, "auto"):
+            if name in seen:
+                raise UserError(
+                    f"inference.{rule.name}.base={self.setting(rule)['base']} builds on {rule.name} itself; take a rule "
+                    "that does not, such as cosine."
+                )
+            seen.append(name)
+            other = rules.find("labels", name)
+            if other.base is None:
+                break
+            name = self.setting(other)["base"]
+        return self.setting(rule)["base"]
+
+    def _own_rule(self, name: str) -> Rule | None:
+        """The rule of this name among functions that were given in the place of names."""
+        given = (("attributes", self.attributes), ("labels", self.labels))
+        return next((r for kind, f in given if callable(f) and (r := rules.find(kind, f)).name == name), None)  # type: ignore[arg-type]
+
+    def _pairs(self, model: Any) -> list[Pair]:
+        attributes, labels = self.resolved(model)
+        native = attributes == NATIVE
+        plain = NATIVE if native else "nearest"
+        pairs = [(NATIVE if native else "agnostic", plain), (attributes, plain)]
+        if labels != NATIVE:
+            rule = rules.find("labels", labels)
+            # What bidirectional adds up is no stage of its own: half of a sum is no result.
+            if rule.base not in (None, "auto"):
+                pairs.append((attributes, self.base(model, attributes, rule)))
+        return list(dict.fromkeys([*pairs, (attributes, labels)]))
+
+    def _chain(self, model: Any, pair: Pair) -> list[Rule | None]:
+        """The rules behind a pair: the attribute rule, the label rule, the latter's base rule and so on."""
+        attributes, labels = pair
+        found = [None if attributes == NATIVE else rules.find("attributes", attributes)]
+        while labels != NATIVE:
+            rule = rules.find("labels", labels)
+            found.append(rule)
+            if rule.base is None:
+                break
+            labels = self.base(model, attributes, rule)
+        return found
+
+    def _information(self, model: Any, pair: Pair) -> tuple[str, ...]:
+        used = list(getattr(model, "information", ()))
+        for rule in self._chain(model, pair):
+            used += rule.information(self.setting(rule)) if rule is not None else ()
+        return tuple(dict.fromkeys(used))
+
+
+class _Run:
+    """One prediction; every rule is called at most once."""
+
+    def __init__(self, of: Inference, model: Any, X: Array, Z: Array, statistics: SeenStatistics | None) -> None:
+        self.of, self.model, self.X, self.Z, self.statistics = of, model, X, Z, statistics
+        self._attributes: dict[Any, Attributes | None] = {NATIVE: None}
+        self._scores: dict[Pair, Array] = {}
+
+    def stage(self, pair: Pair) -> Stage:
+        predicted = self.attributes(pair[0])
+        codes = predicted.codes if predicted else None
+        # Aware codes have no certificate (NaN); the agnostic codes that they start from have one, and are a stage too.
+        gap = 0.0 if codes is None or np.isnan(codes.gap).any() else float(codes.gap.max(initial=0))
+        return Stage(
+            stage_name(*pair),
+            self.scores(pair),
+            predicted.Z_hat if predicted else None,
+            self.of._information(self.model, pair),
+            gap,
+            (rule_name(pair[0]), rule_name(pair[1])),
+        )
+
+    def attributes(self, name: Any) -> Attributes | None:
+        if name not in self._attributes:
+            if name == "agnostic":
+                self._attributes[name] = agnostic(self.model, self.X)
+            else:
+                rule = rules.find("attributes", name)
+                given = {**self._given(rule), "start": self.attributes("agnostic")}
+                self._attributes[name] = rule(given, self.of.setting(rule))
+        return self._attributes[name]
+
+    def scores(self, pair: Pair) -> Array:
+        if pair not in self._scores:
+            attributes, labels = pair
+            if labels == NATIVE:
+                found = self.model.scores(self.X, self.Z)
+            else:
+                rule = rules.find("labels", labels)
+                given = self._given(rule)
+                predicted = self.attributes(attributes)
+                given["attributes"] = predicted
+                if predicted is not None:
+                    given["Z_hat"] = predicted.Z_hat
+                if rule.base is not None:
+                    given["base_scores"] = self.scores((attributes, self.of.base(self.model, attributes, rule)))
+                found = rule(given, self.of.setting(rule))
+            self._scores[pair] = np.asarray(found)
+        return self._scores[pair]
+
+    def _given(self, rule: Rule) -> dict[str, Any]:
+        given: dict[str, Any] = {"model": self.model, "X": self.X, "Z_unseen": self.Z}
+        if "statistics" in rule.asks_for:
+            if self.statistics is None:
+                raise UserError(
+                    f"the inference rule {rule.name} needs statistics of the seen classes, which this classifier was "
+                    "fitted without; fit it again with this rule."
+                )
+            given["statistics"] = self.statistics
+        return given

@@ -1,0 +1,144 @@
+"""Linear algebra that models, inference and reports share: distances, unit rows, sums over classes, ridge regression."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import DTypeLike
+
+from zsl.checks import Array
+
+# Rows converted to double precision at a time, so that float32 features need no second copy of themselves.
+_BLOCK = 4096
+
+
+def squared_distances(A: Array, B: Array) -> Array:
+    """Squared Euclidean distances (L, M), at least 0, between the rows of A (L, q) and of B (M, q).
+
+    Examples
+    --------
+    >>> squared_distances(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]]))
+    array([[25.,  1.]])
+    """
+    kind = np.result_type(A, B)
+    # Both are shifted by the mean of B: far from the origin the squares would swallow their difference.
+    origin = B.mean(axis=0, dtype=np.float64)
+    A, B = A - origin, B - origin
+    D = np.einsum("ij,ij->i", A, A)[:, None] - 2 * A @ B.T + np.einsum("ij,ij->i", B, B)
+    return np.maximum(D, 0, out=D).astype(kind, copy=False)
+
+
+def unit_rows(Z: Array) -> Array:
+    """The rows of Z (n, q) scaled to unit length; zero rows stay zero.
+
+    Examples
+    --------
+    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    Z = scaled_near_one(Z)
+    norms = np.linalg.norm(Z, axis=1, keepdims=True)
+    return Z / np.where(norms > 0, norms, 1)
+
+
+def scaled_near_one(Z: Array) -> Array:
+    """Each row of Z times a power of two that brings its largest entry near 1, so that no square overflows.
+
+    Multiplication by a power of two is exact.
+    """
+    return np.ldexp(Z, -np.frexp(np.abs(Z).max(axis=1, keepdims=True, initial=0))[1])
+
+
+def cosines(A: Array, B: Array) -> Array:
+    """Cosine of the angle (L, M) between the rows of A (L, q) and of B (M, q); 0 for a zero row."""
+    return unit_rows(A) @ unit_rows(B).T
+
+
+def class_sums(X: Array, y: Array, n_classes: int | None = None) -> Array:
+    """Sums (C, k) in double precision of the rows of X (n, k) over each class of the labels y (n,).
+
+    ``n_classes=None`` takes as many classes as ``y`` names.
+    """
+    size = int(y.max()) + 1 if n_classes is None else n_classes
+    members = sp.csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(size, len(y)))
+    return members @ X.astype(np.float64, copy=False)
+
+
+def class_means(X: Array, y: Array) -> Array:
+    """Means (C, k) of the rows of X (n, k) over each class of the labels y (n,), 0..C-1 without gaps.
+
+    The means of the images' attributes are the attributes of the classes; where images have attributes of their own,
+    they are the class means of these.
+
+    Examples
+    --------
+    >>> class_means(np.array([[1.0], [3.0], [5.0]]), np.array([0, 0, 1]))
+    array([[2.],
+           [5.]])
+    """
+    return class_sums(X, y) / np.bincount(y)[:, None]
+
+
+class Spectrum(NamedTuple):
+    """``X'X = V diag(e) V'`` without the directions in which X is zero to rounding."""
+
+    values: Array  # (k,) e > 0
+    vectors: Array  # (p, k) V
+
+
+def gram(X: Array) -> Array:
+    """X'X (p, p) of X (n, p) in double precision."""
+    if X.dtype == np.float64:
+        return X.T @ X
+    G = np.zeros((X.shape[1], X.shape[1]))
+    for start in range(0, len(X), _BLOCK):
+        block = X[start : start + _BLOCK].astype(np.float64)
+        G += block.T @ block
+    return G
+
+
+def spectrum(X: Array) -> Spectrum:
+    """The decomposition of X'X for X (n, p), from the smaller of X'X and XX'.
+
+    Without the null directions it is exact for ``(X'X + g I)^-1 X'R``, which has no part in them; with them, a
+    quotient of two rounding errors would be (centred attributes of C classes have rank C - 1).
+    """
+    wide = X.shape[0] < X.shape[1]
+    e, V = scipy.linalg.eigh(gram(X.T if wide else X), driver="evd", check_finite=False)
+    keep = e > max(X.shape) * np.finfo(np.float64).eps * max(float(e[-1]), 0.0)
+    e, V = e[keep], V[:, keep]
+    return Spectrum(e, X.T.astype(np.float64) @ V / np.sqrt(e) if wide else V)
+
+
+class Conditioned:
+    """Coordinates U (k, m) of weights ``W = V diag(d) U`` (p, m), ``d = 1 / sqrt(1 + strength e)``, V and e of X'X.
+
+    A loss of X W with a penalty ``1/2 |W|^2``, whose second derivative in W is about ``strength X'X + I``, has one near
+    the identity in U: descent takes tens of steps in place of hundreds. W has no part outside the rows of X; nor has
+    the minimiser.
+    """
+
+    def __init__(self, of: Spectrum, strength: float, dtype: DTypeLike) -> None:
+        self.vectors = of.vectors.astype(dtype, copy=False)
+        self.shrink = (1 / np.sqrt(1 + strength * of.values)).astype(dtype)[:, None]
+
+    def weights(self, U: Array) -> Array:
+        """W (p, m) at U (k, m)."""
+        return self.vectors @ (self.shrink * U)
+
+    def slope(self, G: Array) -> Array:
+        """Gradient in U (k, m) from the one in W (p, m)."""
+        return self.shrink * (self.vectors.T @ G)
+
+    def coordinates(self, W: Array) -> Array:
+        """U (k, m) of the part of W (p, m) in the rows of X."""
+        return (self.vectors.T @ W) / self.shrink
+
+
+def ridge(of: Spectrum, R: Array, gamma: float) -> Array:
+    """``(X'X + gamma I)^-1 R`` (p, k) for R (p, k) in the range of X'."""
+    return of.vectors @ ((of.vectors.T @ R) / (of.values + gamma)[:, None])

@@ -1,0 +1,102 @@
+"""What a run found, and the digest of what determines it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from zsl.checks import Array
+from zsl.config import DATA, OF_A_MODEL, PLACES
+
+SELECTED = "selected on validation classes"
+"""How the settings of a result were chosen, where tuning chose them."""
+ORACLE = "oracle: selected on test classes"
+"""The word for a result that was chosen among others by its accuracy on the unseen classes."""
+
+
+@dataclass
+class Result:
+    """What a run found, and everything needed to say what it is a result of."""
+
+    key: dict[str, Any]
+    """Dataset and content hash, feature, split, model, inference, seed, selection, information used"""
+    metrics: dict[str, float]
+    """The answer's under plain names, every stage's as ``STAGE/NAME``, then timings"""
+    per_class: list[dict[str, Any]]
+    """One row per unseen class: name, images, times predicted, accuracy by stage"""
+    curves: dict[str, list[float]]
+    """Quantities per iteration, such as the objectives"""
+    versions: dict[str, str]
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    """Every setting that was tried on validation classes, with its accuracy on each fold"""
+    confusion: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of the answer: true class -> predicted class -> number of images"""
+    digest: str = ""
+    """What determined the result, known before the fit: :func:`digest`"""
+    arrays: dict[str, Array] = field(default_factory=dict)
+    """The dictionaries; saved as ``dictionaries.npz``"""
+    prediction: Any = None
+    """Scores and predicted attributes of the test images; in memory only"""
+
+
+NOT_RECORDED = ("arrays", "prediction")
+"""Fields of a result that ``results.json`` does not hold"""
+
+
+def digest(config: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """What determines a run's result, known before anything is fitted: 16 hex digits of SHA-256.
+
+    Parameters
+    ----------
+    config : mapping
+        The resolved configuration. Keys that are places (:data:`zsl.config.PLACES`) are left out, so the same run in
+        another folder or on another machine has the same digest.
+    data : mapping
+        ``ZeroShotData.key`` and the published validation classes. They stand for the configuration of the data, which
+        names files.
+    """
+    settings = {k: v for k, v in config.items() if k not in (*PLACES, *DATA)}
+    settings["model"] = {k: v for k, v in config["model"].items() if k not in OF_A_MODEL}
+    tune = config["tune"]
+    if tune["name"] != "none" and tune.get("grid") is None:
+        settings["tune"] = {**tune, "grid": config["model"].get("grid")}
+    dataset, split = config["dataset"], data.get("split", {})
+    settings["data"] = {
+        "name": dataset.get("name"),
+        "semantics": dataset.get("semantics"),
+        "shuffle_attributes": dataset.get("shuffle_attributes"),
+        "content": data.get("content"),
+        "read": data.get("semantics"),
+        # By name too: a table looks for runs of the split that it names, and the same rows may have two names.
+        "split": {"name": config["split"].get("name"), **{k: split.get(k) for k in ("rows", "unseen", "subset")}},
+        "validation": data.get("validation"),
+    }
+    text = json.dumps(_canonical(settings), sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _canonical(value: Any) -> Any:
+    """The same value for what is equal: 1 and 1.0 are the same number, tuples the same as lists."""
+    if isinstance(value, Mapping):
+        return {str(k): _canonical(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(v) for v in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def versions() -> dict[str, str]:
+    """The versions of the packages that computed the result."""
+    out = {"python": platform.python_version()}
+    for package in ("zsl-cdl", "numpy", "scipy", "scikit-learn", "numba", "hydra-core", "mlflow"):
+        try:
+            out[package] = version(package)
+        except PackageNotFoundError:
+            out[package] = "not installed"
+    return out
