@@ -128,7 +128,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         UserError
             If a class of ``y`` has no attributes, and for values of the wrong kind.
         """
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(y)
         table = as_table(attributes)
         index = {name: c for c, name in enumerate(table.index)}
@@ -365,9 +365,15 @@ def _alike(members: Any, key: Any) -> list[list[int]]:
     return list(groups.values())
 
 
+def _shares_fits(kind: type) -> bool:
+    """Whether a model has ``fit_grid``, and no subclass replaced ``fit`` alone."""
+    by = [next((c for c in kind.__mro__ if name in vars(c)), None) for name in ("fit", "fit_grid")]
+    return by[1] is not None and by[0] is by[1]
+
+
 def _fit_models(models: Sequence[Any], X: Array, y: Array, Z: Array, Z_unseen: Array) -> Iterator[Any]:
     kinds = {type(model) for model in models}
-    if len(kinds) == 1 and hasattr(models[0], "fit_grid"):
+    if len(models) > 1 and len(kinds) == 1 and _shares_fits(type(models[0])):
         yield from kinds.pop().fit_grid(models, X, y, Z, Z_unseen)
     else:
         yield from (model.fit(X, y, Z, Z_unseen) for model in models)

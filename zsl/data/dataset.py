@@ -70,8 +70,6 @@ class ZeroShotData:
                 f"{who}: {both.size} classes are both seen and unseen (first: {self.class_names[both[0]]!r}); "
                 "a zero-shot split must be disjoint."
             )
-        if not self.unseen.size:
-            raise UserError(f"{who}: no class is unseen; a zero-shot split needs at least one.")
         p = as_matrix(self.X, f"{who}: X").shape[1]
         for name, X, y, classes in (
             ("training", self.X, self.y, self.seen),
@@ -84,8 +82,6 @@ class ZeroShotData:
         q = as_matrix(_known(self.attributes), f"{who}: attributes", n_rows=len(self.class_names)).shape[1]
         if self.Z_images is not None:
             as_matrix(_known(self.Z_images), f"{who}: image attributes", n_rows=len(self.X), n_columns=q)
-        if not len(self.X_unseen):
-            raise UserError(f"{who}: there is no test image of an unseen class; nothing could be predicted.")
         empty = np.setdiff1d(np.arange(len(self.seen)), self.y)
         if empty.size:
             names = [self.class_names[self.seen[c]] for c in empty[:3]]
@@ -116,6 +112,10 @@ class ZeroShotData:
                     f"{who}: {common.size} images are in both {a} and {b} (first: image {common[0] + 1}); "
                     "remove them from one of the two, since every image may have one role."
                 )
+        if not len(split.unseen):
+            raise UserError(f"{who}: no class is unseen; a zero-shot split needs at least one.")
+        if not len(split.test_unseen):
+            raise UserError(f"{who}: there is no test image of an unseen class; nothing could be predicted.")
         seen = np.unique(table.labels[split.trainval])
         unseen = np.unique(split.unseen)
         y = {}

@@ -28,6 +28,8 @@ _REGISTERED = (
     "zsl.data.preprocess",
     "zsl.model_selection.decision",
 )
+# A partial calls nothing when it is read, and the function in it is named on its own.
+_HARMLESS = ("functools.partial", "numpy.dtype", "scipy.sparse._csr.csr_array")
 
 
 class CannotBeSaved(UserError):
@@ -69,8 +71,7 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
         raise UserError(f"{path} was written by zsl 0.1, which this version does not read; run it again.")
     try:
         named = skops.io.get_untrusted_types(file=path)
-        # A partial calls nothing when it is read, and the function in it is named on its own.
-        known = (name == "functools.partial" or _is_registered(name) for name in named)
+        known = (name in _HARMLESS or _is_registered(name) for name in named)
         strangers = [name for name, ours in zip(named, known) if not ours and name.partition(".")[0] not in allow]
         if strangers:
             package = strangers[0].partition(".")[0]

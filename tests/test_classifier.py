@@ -1,0 +1,310 @@
+"""ZeroShotClassifier: scikit-learn's manners, classes that training never saw, files that execute nothing."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import skops.io
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import zsl
+from zsl import CoupledDictionaries, UserError, ZeroShotClassifier, compose, run
+from zsl.config import options
+from zsl.experiment.loading import load
+from zsl.experiment.setup import checked
+from zsl.inference import Inference
+from zsl.model_selection import ClassFold
+from zsl.models import ESZSL, Ridge
+from zsl.runs import model_file
+
+FEW = {"coupled": ["model.n_iter=1"], "cmt": ["model.max_iter=20"], "bucher_metric": ["model.max_iter=20"]}
+
+
+@pytest.fixture(scope="module")
+def raw():
+    return load(checked(compose(["dataset=synthetic"])))
+
+
+@pytest.fixture(scope="module")
+def table(raw):
+    """The class attributes as a user has them."""
+    return pd.DataFrame(raw.attributes, raw.class_names, [f"a{i}" for i in range(raw.attributes.shape[1])])
+
+
+@pytest.fixture(scope="module")
+def names(raw):
+    return np.array(raw.class_names)[raw.seen[raw.y]]
+
+
+@pytest.fixture(scope="module")
+def fitted(raw, table, names):
+    return ZeroShotClassifier(Ridge(), inference="own").fit(raw.X, names, table)
+
+
+# --- fitting and predicting ---------------------------------------------------------------------------------------
+
+
+def test_classes_without_images_are_recognised(raw, table, names):
+    classifier = ZeroShotClassifier(CoupledDictionaries(n_iter=2)).fit(raw.X, names, table)
+    assert list(classifier.classes_) == raw.unseen_names
+    truth = np.array(raw.unseen_names)[raw.y_unseen]
+    assert classifier.score(raw.X_unseen, truth) > 0.6  # chance is a fifth
+    assert_array_equal(
+        classifier.predict(raw.X_unseen), classifier.classes_[classifier.decision_function(raw.X_unseen).argmax(axis=1)]
+    )
+    assert classifier.n_features_in_ == raw.X.shape[1]
+    assert classifier.predict_attributes(raw.X_unseen[:3]).shape == (3, table.shape[1])
+
+
+@pytest.mark.parametrize("model", options("model"))
+def test_a_run_is_a_thin_layer_over_the_classifier(tmp_path, model):
+    cfg = compose(["dataset=synthetic", "tracking=none", f"model={model}", *FEW.get(model, ())])
+    result, raw = run(cfg, tmp_path), load(checked(cfg))
+    stored = ZeroShotClassifier.load(tmp_path / "model.skops")
+    assert list(stored.classes_) == raw.unseen_names
+    assert_array_equal(stored.decision_function(raw.X_unseen), result.prediction.scores)
+    # New classes with the attributes of the unseen ones are the unseen ones, whatever they are called.
+    new = {f"new {m}": row for m, row in enumerate(raw.Z_unseen)}
+    assert_allclose(stored.decision_function(raw.X_unseen, new), result.prediction.scores, rtol=1e-9)
+    assert set(stored.predict(raw.X_unseen, new)) <= set(new)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["feature.pca=8", "feature.power=0.5", "feature.standardise=true", "dataset.semantics.pca=3"],
+        ["feature.dtype=float32"],
+        ["inference=taaw"],
+        ["inference=transductive", "model=ridge", "evaluation.n_validation_splits=2"],
+        ["solver=fista"],
+        ["model=eszsl", "tune=class_cv", "tune.grid={model.gamma:[0.01,100],feature.pca:[5,20]}"],
+    ],
+)
+def test_stored_pre_processing_settings_and_rules_are_those_of_the_run(tmp_path, overrides):
+    cfg = compose(["dataset=synthetic", "tracking=none", "model=coupled", "model.n_atoms=30", "model.n_iter=1", *overrides]
+                  if not any(o.startswith("model=") for o in overrides) else ["dataset=synthetic", "tracking=none", *overrides])  # fmt: skip
+    result, raw = run(cfg, tmp_path), load(checked(cfg))
+    stored = ZeroShotClassifier.load(tmp_path / "model.skops")
+    assert_array_equal(stored.decision_function(raw.X_unseen), result.prediction.scores)
+
+
+def test_one_image_is_predicted_as_among_many_and_transductive_rules_take_one(raw, fitted, table, names):
+    assert_allclose(
+        fitted.decision_function(raw.X_unseen[3:4])[0], fitted.decision_function(raw.X_unseen)[3], rtol=1e-9
+    )
+    taaw = ZeroShotClassifier(CoupledDictionaries(n_atoms=30, n_iter=1), "taaw").fit(raw.X, names, table)
+    assert np.isfinite(taaw.decision_function(raw.X_unseen[:1], table)).all()
+
+
+def test_every_class_seen_is_an_ordinary_classifier(raw, table, names):
+    seen = table.loc[[raw.class_names[c] for c in raw.seen]]
+    classifier = ZeroShotClassifier(ESZSL()).fit(raw.X, names, seen)
+    assert list(classifier.classes_) == list(seen.index)
+    assert classifier.score(raw.X, names) > 0.9
+
+
+def test_order_and_kind_of_the_attributes_do_not_matter(raw, table, names, fitted):
+    as_mapping = {name: list(row) for name, row in zip(table.index, table.to_numpy())}
+    for given in (as_mapping, table.iloc[::-1]):
+        other = ZeroShotClassifier(Ridge(), inference="own").fit(raw.X, names, given)
+        assert_array_equal(other.predict(raw.X_unseen), fitted.predict(raw.X_unseen))
+
+
+def test_missing_attributes_take_the_mean_of_the_seen_classes(raw, table, fitted):
+    row, filled = table.iloc[0].copy(), table.iloc[0].copy()
+    row["a2"], filled["a2"] = np.nan, raw.Z_seen[:, 2].mean()
+    scores = fitted.decision_function(raw.X_unseen, pd.DataFrame([row, filled], ["gap", "filled"]))
+    assert_allclose(scores[:, 0], scores[:, 1])
+    with_none = {"gap": [None if np.isnan(v) else v for v in row]}
+    assert_allclose(fitted.decision_function(raw.X_unseen, with_none)[:, 0], scores[:, 0])
+
+
+def test_columns_of_new_classes_go_by_name(raw, table, fitted):
+    turned = table[table.columns[::-1]].assign(more=1.0)
+    assert_array_equal(fitted.decision_function(raw.X_unseen, turned), fitted.decision_function(raw.X_unseen, table))
+    with pytest.raises(UserError, match="has no column 'a19'"):
+        fitted.predict(raw.X_unseen, table.drop(columns="a19"))
+
+
+def test_probabilities_exist_where_they_are_calibrated(raw, table, names, fitted):
+    assert not hasattr(fitted, "predict_proba")
+    calibrated = ZeroShotClassifier(Ridge(), "own", calibrate=True).fit(raw.X, names, table)
+    P = calibrated.predict_proba(raw.X_unseen)
+    assert_allclose(P.sum(axis=1), 1)
+    assert_array_equal(P.argmax(axis=1), calibrated.decision_function(raw.X_unseen).argmax(axis=1))
+
+
+def test_a_transductive_rule_is_decided_on_in_fit(raw, table, names):
+    classifier = ZeroShotClassifier(Ridge(), "transductive", n_validation_splits=3).fit(raw.X, names, table)
+    assert classifier.decision_.use_transductive in (True, False)
+    chosen = classifier.predict_stages(raw.X_unseen).chosen
+    assert chosen.transductive is classifier.decision_.use_transductive
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"attributes": None}, "attributes is needed"),
+        ({"attributes": {"a": [1.0], "b": [1.0, 2.0]}}, "attributes has rows of 1 to 2 values"),
+        ({"attributes": {"a": ["x"]}}, "attributes must be numbers"),
+        ({"attributes": {"stranger": [1.0] * 20}}, "attributes has no row for the class"),
+        ({"attributes": "infinite"}, "has an infinite attribute"),
+        ({"inference": "nonsense"}, "inference.labels=nonsense does not exist"),
+        ({"inference": "taaw"}, "needs dictionaries, and Ridge has none"),
+        ({"calibrate": 3}, "calibrate=3 is not accepted"),
+        ({"model": Ridge(gamma=1.0).set_params(gamma=-1.0)}, "gamma=-1.0 is not accepted"),
+    ],
+)
+def test_mistakes_are_said_before_work(raw, table, names, change, message):
+    attributes = change.pop("attributes", table)
+    if isinstance(attributes, str):
+        attributes = table.replace({"a1": {table.iloc[0, 1]: np.inf}})
+    with pytest.raises(UserError, match=message):
+        ZeroShotClassifier(**{"model": Ridge(), "inference": "own", **change}).fit(raw.X, names, attributes)
+
+
+def test_wrong_features_and_classes_are_said(raw, table, fitted):
+    with pytest.raises(UserError, match="X has 3 features, but ZeroShotClassifier is expecting 40"):
+        fitted.predict(raw.X_unseen[:, :3])
+    with pytest.raises(UserError, match="has 19 attributes where training had 20"):
+        fitted.predict(raw.X_unseen, {"x": np.zeros(19)})
+    with pytest.raises(UserError, match="there is no class to choose from"):
+        fitted.predict(raw.X_unseen, "none")
+    with pytest.raises(UserError, match="has more than one row"):
+        fitted.predict(raw.X_unseen, pd.concat([table, table]))
+
+
+# --- scikit-learn -------------------------------------------------------------------------------------------------
+
+
+def test_parameters_clone_and_display():
+    classifier = ZeroShotClassifier(CoupledDictionaries(lam_relative=0.2), inference=Inference("agnostic", "cosine"))
+    assert classifier.get_params()["model__lam_relative"] == 0.2
+    assert classifier.set_params(model__n_atoms=7).model.n_atoms == 7
+    assert repr(clone(classifier)) == repr(classifier)
+    assert "CoupledDictionaries" in classifier._repr_html_()
+
+
+def test_grid_search_and_cross_validation_over_classes(raw, table, names):
+    seen = table.loc[[raw.class_names[c] for c in raw.seen]]
+    classifier = ZeroShotClassifier(Ridge(), inference="own")
+    values = cross_val_score(classifier, raw.X, names, cv=ClassFold(3), params={"attributes": seen})
+    assert values.mean() > 0.5
+    search = GridSearchCV(classifier, {"model__gamma": [0.1, 1e6], "preprocess__l2": [True]}
+                          | {"preprocess": [zsl.data.preprocess.Preprocess()]}, cv=ClassFold(3))  # fmt: skip
+    search.fit(raw.X, names, attributes=seen)
+    assert search.best_params_["model__gamma"] == 0.1
+    assert search.best_estimator_.predict(raw.X_unseen, table.loc[raw.unseen_names]).shape == (len(raw.X_unseen),)
+
+
+def test_pipelines_and_data_frames(raw, table, names):
+    steps = make_pipeline(StandardScaler(), ZeroShotClassifier(Ridge(), inference="own"))
+    assert isinstance(steps.fit(raw.X, names, zeroshotclassifier__attributes=table), Pipeline)
+    assert steps.score(raw.X_unseen, np.array(raw.unseen_names)[raw.y_unseen]) > 0.5
+    frame = pd.DataFrame(raw.X, columns=[f"f{i}" for i in range(raw.X.shape[1])])
+    classifier = ZeroShotClassifier(Ridge(), inference="own").fit(frame, names, table)
+    assert list(classifier.feature_names_in_) == list(frame.columns)
+    with pytest.raises(UserError, match="feature names"):
+        classifier.predict(frame[frame.columns[::-1]])
+
+
+class OneHot(ZeroShotClassifier):
+    """Every class described by itself alone, since scikit-learn's checks know no attributes: all classes are seen."""
+
+    def fit(self, X, y, attributes=None):
+        classes = np.unique(np.asarray(y)) if y is not None else []
+        return super().fit(X, y, attributes or dict(zip(classes, np.eye(max(len(classes), 1)))))
+
+
+# Checks of scikit-learn that cannot hold, with the reason.
+CANNOT = {
+    "check_classifiers_train": "decision_function is (L, C) for two classes as well: candidates may be any number",
+    "check_classifiers_classes": "decision_function is (L, C) for two classes as well",
+    "check_do_not_raise_errors_in_init_or_set_param": "types and ranges are checked by the constructors too",
+}
+
+
+@parametrize_with_checks(
+    [OneHot(ESZSL(), inference="own"), OneHot(CoupledDictionaries(n_atoms=5, n_iter=1), inference="aag")],
+    expected_failed_checks=lambda estimator: CANNOT,
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_saved_comes_back(tmp_path, fitted, raw):
+    fitted.save(tmp_path / "c.skops")
+    back = ZeroShotClassifier.load(tmp_path / "c.skops")
+    assert_array_equal(back.decision_function(raw.X_unseen), fitted.decision_function(raw.X_unseen))
+    assert_array_equal(back.predict(raw.X_unseen), fitted.predict(raw.X_unseen))
+    pd.testing.assert_frame_equal(back.attributes_, fitted.attributes_)
+    values = {"none": None, "inf": float("inf"), "text": "ä", "type": np.dtype("f4"), "list": [1, [2.5, "x"]],
+              "tuple": (1, (2,)), "map": {"a": [np.arange(3)]}, "matrix": sp.csr_array(np.eye(3))}  # fmt: skip
+    model_file.write(tmp_path / "v.skops", values)
+    found = model_file.read(tmp_path / "v.skops")
+    assert {k: type(v) for k, v in found.items()} == {k: type(v) for k, v in values.items()}
+
+
+class Stranger:
+    """A class that is no part of zsl."""
+
+
+def test_a_file_cannot_run_what_it_names(tmp_path):
+    for value in (Stranger(), model_file.read, subprocess_of("os.getcwd")):
+        skops.io.dump({"format": 2, "value": value}, tmp_path / "x.skops")
+        with pytest.raises(UserError, match="is no registered part of zsl"):
+            ZeroShotClassifier.load(tmp_path / "x.skops")
+    skops.io.dump({"format": 2, "value": Stranger()}, tmp_path / "x.skops")
+    assert isinstance(model_file.read(tmp_path / "x.skops", ("test_classifier",))["value"], Stranger)
+
+
+def subprocess_of(name):
+    import os
+
+    return getattr(os, name.partition(".")[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.skops", b"nothing of this kind", "is not a fitted classifier of zsl"),
+        ("x.skops", None, "does not exist"),
+        ("model.npz", b"", "was written by zsl 0.1"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        ZeroShotClassifier.load(tmp_path / name)
+
+
+class Stateful(Ridge):
+    """A model whose fit leaves something behind that has no safe form."""
+
+    def fit(self, X, y, Z, Z_unseen):
+        super().fit(X, y, Z, Z_unseen)
+        self.memory_ = (i for i in range(3))
+        return self
+
+
+def test_a_model_that_cannot_be_saved_says_so_and_is_recorded(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("zsl.models.Ridge", Stateful)
+    (tmp_path / "model.skops").write_bytes(b"of a run before")
+    with caplog.at_level(logging.WARNING):
+        run(compose(["dataset=synthetic", "tracking=none", "model=ridge"]), tmp_path)
+    assert "cannot be saved" in caplog.text
+    assert (tmp_path / "results.json").is_file()
+    assert not (tmp_path / "model.skops").exists()
