@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from zsl.data.readers.synthetic import draw
 from zsl.errors import UserError
-from zsl.inference import agnostic, aware, nearest, rules
+from zsl.inference import agnostic, aware, nearest
 from zsl.inference.attributes import aware_codes, aware_objective, prototype_scale
 from zsl.inference.entropy import entropy
 from zsl.inference.optimisers import OPTIMISERS
@@ -265,8 +265,8 @@ def test_orders_and_rotations_do_not_matter(scale, rng):
 
 
 def test_the_batch_form_is_declared():
-    assert "unlabelled test images" not in rules.information(aware, {"batch": False})
-    assert "unlabelled test images" in rules.information(aware, {"batch": True})
+    assert "unlabelled test images" not in aware.rule.information({"batch": False})
+    assert "unlabelled test images" in aware.rule.information({"batch": True})
 
 
 def test_awareness_corrects_labels_under_domain_shift():

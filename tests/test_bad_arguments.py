@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from zsl import evaluation, inference, theory
 from zsl.errors import UserError
+from zsl.inference import rules
 from zsl.inference.entropy import soft_assignment
 from zsl.inference.labels import standard_scores
 from zsl.inference.statistics import seen_statistics
@@ -29,18 +30,14 @@ def good():
     model = CoupledDictionaries(n_atoms=12, n_iter=2).fit(X, y, Z[y], Z_unseen)
     attributes = inference.agnostic(model, test)
     return {
-        "model": model, "seen": seen_statistics(model, X, y, Z[y]), "attributes": attributes, "X": test,
-        "Z_hat": attributes.Z_hat, "Z_unseen": Z_unseen, "Z": Z_unseen, "scores": scores, "anchors": scores,
-        "attribute_scores": scores, "P": scores / scores.sum(axis=1, keepdims=True), "y": rng.integers(M, size=N),
+        "model": model, "statistics": seen_statistics(model, X, y, Z[y]), "attributes": attributes, "X": test,
+        "Z_hat": attributes.Z_hat, "Z_unseen": Z_unseen, "Z": Z_unseen, "scores": scores, "base_scores": scores,
+         "P": scores / scores.sum(axis=1, keepdims=True), "y": rng.integers(M, size=N),
         "is_seen_class": np.array([True, False, True]), "temperature": 1.0, "k": 1, "rho": 1.0,
     }  # fmt: skip
 
 
-RULES = (
-    inference.nearest, inference.dot, inference.cosine, inference.csls, inference.inverted_softmax,
-    inference.bidirectional, inference.code_eszsl, inference.visual, inference.mixture, inference.spread,
-    inference.spread_features, inference.self_trained, inference.aware, inference.agnostic, soft_assignment,
-)  # fmt: skip
+RULES = (*(r.function for kind in ("labels", "attributes") for r in rules.rules(kind).values()), soft_assignment)
 METRICS = tuple(f for f in vars(evaluation).values() if inspect.isfunction(f))
 # Arguments that may be left out, and are given all the same.
 OPTIONAL = {evaluation.hubness_report: ("Z_hat", "Z")}
@@ -73,7 +70,7 @@ def test_every_argument_is_looked_at(good, function):
     right = arguments(function, good)
     function(**right)
     for name, value in right.items():
-        if name in ("model", "seen", "attributes"):
+        if name in ("model", "statistics", "attributes"):
             continue
         for wrong in spoilt(value):
             if function is evaluation.hubness_report and (name == "y" and np.array_equal(wrong, right["y"] - 1)):
@@ -131,7 +128,7 @@ def test_the_message_names_the_argument(good):
     with pytest.raises(UserError, match="Z_unseen holds nan in row 0, column 0"):
         inference.aware(model, X, Z * np.nan)
     with pytest.raises(UserError, match="X has 7 columns where 8 are needed"):
-        inference.mixture(good["anchors"], X[:, :7], good["seen"])
+        inference.mixture(good["base_scores"], X[:, :7], good["statistics"])
 
 
 @pytest.mark.filterwarnings("error")

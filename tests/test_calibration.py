@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from zsl.errors import UserError
 from zsl.evaluation import aurc, calibration_report, ece, fit_temperature, hit_at, nll, probabilities, risk_coverage
-from zsl.experiment.metrics import common_temperature
+from zsl.model_selection.decision import common_temperature
 
 
 def drawn(seed, n=400, n_classes=5, temperature=1.0):
@@ -154,7 +154,7 @@ def test_report_and_refusals():
         nll(scores, y[:-1])
 
 
-def test_one_temperature_for_draws_that_have_none_of_their_own(caplog):
+def test_one_temperature_for_splits_that_have_none_of_their_own(caplog):
     scores, y = drawn(0)
     sure, unsure = (np.eye(5)[y] * 2.0, y), (np.eye(5)[y] * -2.0, y)
     # Always right, and always wrong: neither has a temperature of its own.
@@ -166,4 +166,4 @@ def test_one_temperature_for_draws_that_have_none_of_their_own(caplog):
     found = common_temperature([sure, unsure, unsure])
     everything = np.vstack([sure[0], unsure[0], unsure[0]]), np.tile(y, 3)
     assert nll(*everything, found) <= np.log(5) + 1e-3
-    assert "hardly tell them apart" in caplog.text
+    assert "hardly tell the validation classes apart" in caplog.text

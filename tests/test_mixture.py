@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from zsl.inference.feature_space import confident_means, csls, inverted_softmax
+from zsl.inference.feature_space import confident_means
+from zsl.inference.hubs import csls, inverted_softmax
 from zsl.inference.labels import standard_scores
 from zsl.inference.mixture import expectation_maximisation, mixture, sinkhorn, spread_features
 from zsl.inference.statistics import SeenStatistics

@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from zsl.predict.pipeline import Pipeline
 
 from zsl import compose, run
 from zsl.config import resolve
@@ -16,7 +17,6 @@ from zsl.data.readers.tabular import write_class_csv
 from zsl.errors import UserError
 from zsl.experiment.loading import read_data
 from zsl.models import CoupledDictionaries
-from zsl.predict.pipeline import Pipeline
 from zsl.runs import status as records
 
 QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag", "tracking=none")
@@ -166,5 +166,5 @@ def test_a_path_from_python_is_recorded_as_text(tmp_path):
     assert plain["model"]["checkpoint"] == str(tmp_path / "ck")
     assert records.digest(plain, read_data(plain).key) == digest()
     run(cfg, tmp_path / "run")
-    assert Pipeline.load(tmp_path / "run" / "model.npz").model.checkpoint == str(tmp_path / "ck")
+    assert Pipeline.load(tmp_path / "run" / "model.skops").model.checkpoint == str(tmp_path / "ck")
     assert not list(tmp_path.glob("ck*"))

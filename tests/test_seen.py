@@ -37,7 +37,9 @@ def test_directions_are_unchanged_by_a_linear_map_without_shrinkage_noise(images
     # A rotation of feature space changes no cosine between directions.
     X, y, Z = images
     Q = np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
-    U, V = (s.directions(x) for s, x in ((seen_statistics(None, X, y, Z), X), (seen_statistics(None, X @ Q, y, Z), X @ Q)))
+    U, V = (
+        s.directions(x) for s, x in ((seen_statistics(None, X, y, Z), X), (seen_statistics(None, X @ Q, y, Z), X @ Q))
+    )
     np.testing.assert_allclose(U @ U.T, V @ V.T, atol=1e-9)
 
 

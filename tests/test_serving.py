@@ -57,7 +57,7 @@ def loaded(logged, monkeypatch):
 def test_the_model_answers_with_labels_and_scores(logged, loaded):
     result, raw, *_ = logged
     answers = loaded.predict(raw.X_unseen.astype(np.float64))
-    scores = result.stages[-1].scores
+    scores = result.prediction.scores
     assert [a["label"] for a in answers] == [raw.unseen_names[m] for m in scores.argmax(axis=1)]
     assert next(iter(answers[0]["scores"])) == answers[0]["label"]
     assert_allclose([[a["scores"][name] for name in raw.unseen_names] for a in answers], scores, rtol=1e-9)
@@ -68,7 +68,7 @@ def test_new_classes_as_parameters(logged, loaded):
     new = json.dumps({f"new {m}": row.tolist() for m, row in enumerate(raw.Z_unseen)})
     X = raw.X_unseen.astype(np.float64)
     answers = loaded.predict(X, params={"classes": "none", "new_classes": new, "top": 2})
-    best = result.stages[-1].scores.argmax(axis=1)
+    best = result.prediction.scores.argmax(axis=1)
     assert [a["label"] for a in answers] == [f"new {m}" for m in best]
     assert {len(a["scores"]) for a in answers} == {2}
     with pytest.raises(Exception, match="new_classes is no JSON"):
@@ -94,9 +94,9 @@ def test_signature_example_and_version(logged, loaded):
 def test_nothing_is_pickled(logged):
     *_, model = logged
     files = [p for p in Path(model.artifact_location.removeprefix("file://")).rglob("*") if p.is_file()]
-    assert {p.name for p in files} >= {"MLmodel", "serving.py", "model.npz"}
+    assert {p.name for p in files} >= {"MLmodel", "serving.py", "model.skops"}
     assert not [p for p in files if p.suffix in {".pkl", ".pickle", ".joblib"}]
-    with np.load(next(p for p in files if p.name == "model.npz"), allow_pickle=False) as stored:
+    with np.load(next(p for p in files if p.name == "model.skops"), allow_pickle=False) as stored:
         assert all(stored[name].dtype.kind != "O" for name in stored.files)
 
 
@@ -139,10 +139,10 @@ def test_a_server_answers(logged):
         rows = raw.X_unseen[:5].astype(float).tolist()
         status, answer = ask({"inputs": rows})
         assert status == 200
-        best = result.stages[-1].scores[:5].argmax(axis=1)
+        best = result.prediction.scores[:5].argmax(axis=1)
         assert [a["label"] for a in answer["predictions"]] == [raw.unseen_names[m] for m in best]
         scores = [[a["scores"][name] for name in raw.unseen_names] for a in answer["predictions"]]
-        assert_allclose(scores, result.stages[-1].scores[:5], rtol=1e-6)
+        assert_allclose(scores, result.prediction.scores[:5], rtol=1e-6)
         new = {f"new {m}": row.tolist() for m, row in enumerate(raw.Z_unseen)}
         status, answer = ask({"inputs": rows, "params": {"classes": "none", "new_classes": json.dumps(new)}})
         assert status == 200

@@ -8,12 +8,13 @@ import numba
 import numpy as np
 import pytest
 import scipy.sparse
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 
+from zsl.config import compose, resolve
+from zsl.config.objects import build
 from zsl.errors import UserError
 from zsl.sparse import duality_gap, lambda_max, objective, soft_threshold, solver_names, sparse_encode
 from zsl.sparse.problem import scale
@@ -290,11 +291,9 @@ def test_giving_up_is_honest(solver):
 
 @pytest.mark.parametrize("name", sorted(p.stem for p in CONF.glob("*.yaml")))
 def test_conf_names_solvers(name):
-    conf = yaml.safe_load((CONF / f"{name}.yaml").read_text())
-    assert conf.pop("_target_") == "zsl.sparse.sparse_encode"
-    assert conf.pop("_partial_") is True
+    encode = build(resolve(compose([f"solver={name}"]))["solver"], "solver")
     X, D = problems()["one of each"]
-    assert_allclose(sparse_encode(X, D, 0.1, **conf).gap, 0, atol=1e-5)
+    assert_allclose(encode(X, D, 0.1).gap, 0, atol=1e-5)
 
 
 def test_every_solver_is_in_conf():

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from zsl.bench.spreading import growth, measure, measure_sklearn, problem
 from zsl.errors import UserError
 from zsl.experiment.loading import load_dataset
-from zsl.inference import aware, nearest, rules, spread
+from zsl.inference import aware, nearest, spread
 from zsl.inference.graph import Neighbours, gaussian_weights, neighbours, normalised
 from zsl.inference.spreading import (
     solve_spreading,
@@ -199,8 +199,8 @@ def test_class_prior_gives_a_class_its_share(rng):
     assert (even == y).mean() > (plain == y).mean()
     lopsided = spread(Z_hat, Z, unit=False, class_prior=[9.0, 1.0]).argmax(axis=1)
     assert (lopsided == 0).sum() > (even == 0).sum()
-    assert "class prior" in rules.information(spread, {"class_prior": "uniform"})
-    assert "class prior" not in rules.information(spread, {"class_prior": None})
+    assert "class prior" in spread.rule.information({"class_prior": "uniform"})
+    assert "class prior" not in spread.rule.information({"class_prior": None})
 
 
 @pytest.mark.parametrize("shares", [[1.0], [1.0, -1.0], [0.0, 0.0], [1.0, float("nan")]])

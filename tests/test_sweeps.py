@@ -19,7 +19,7 @@ import pytest
 from conftest import ROOT
 from zsl.experiment.sweep import limit_threads, threads_for
 from zsl.runs import status as records
-from zsl.tracking import sweep
+from zsl.runs import jobs as sweep
 
 QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag")
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
@@ -228,7 +228,7 @@ def test_a_sweep_ends_truthfully(tmp_path, others, killed, expected):
     for name, status in others:
         job(tmp_path, name, status)
     mine = about(tmp_path, 2 + len(others))
-    text = sweep.end(mine, killed=killed)
+    text = sweep.end_sweep(mine, NoTracker(), killed=killed)
     assert mine["status"] == expected
     assert json.loads((tmp_path / "sweep.json").read_text())["status"] == expected
     assert "best by acc_class (oracle: selected on test classes): 2 with 0.700" in text
@@ -237,7 +237,7 @@ def test_a_sweep_ends_truthfully(tmp_path, others, killed, expected):
 def test_a_sweep_without_all_its_jobs_is_not_finished(tmp_path):
     job(tmp_path, "1", "FINISHED", value=0.5)
     mine = about(tmp_path, 2)
-    sweep.end(mine)
+    sweep.end_sweep(mine, NoTracker())
     assert mine["status"] == "FAILED"
 
 
@@ -489,7 +489,7 @@ def test_a_server_that_dies_in_mid_run(tmp_path, server):
     assert one.returncode == 0, err
     assert "but tracking failed" in out
     (folder,) = (p.parent for p in tmp_path.glob("multirun/2*/*/results.json"))
-    assert {"results.json", "config.yaml", "per_class.csv", "dictionaries.npz", "model.npz"} <= {
+    assert {"results.json", "config.yaml", "per_class.csv", "dictionaries.npz", "model.skops"} <= {
         p.name for p in folder.iterdir()
     }
     server.restart()

@@ -54,7 +54,7 @@ def test_artifacts_stay_in_the_output_folder(tmp_path):
     folder = tmp_path / "out"
     run(compose([*QUICK, f"output_dir={folder}"]), tmp_path / "run")
     names = {p.name for p in (folder / "mlartifacts").rglob("*") if p.is_file()}
-    assert {"results.json", "config.yaml", "per_class.csv", "dictionaries.npz", "MLmodel", "model.npz"} <= names
+    assert {"results.json", "config.yaml", "per_class.csv", "dictionaries.npz", "MLmodel", "model.skops"} <= names
     assert "status.json" not in names
     assert {p.name for p in tmp_path.iterdir()} == {"out", "run"}
 
