@@ -55,12 +55,11 @@ def test_objective_by_hand():
     assert_allclose(value, 0.5 + 0.6 + 0.5 * np.log(2))
 
 
-@pytest.mark.parametrize("optimiser", ["proximal", "mm"])
-def test_result_is_stationary(optimiser):
+def test_result_is_stationary():
     X, Dx, Dz, Z = problem(3)
     lam, gamma, rho = 0.3, 0.05, 0.5
     A = sparse_encode(X, Dx, lam, tol=1e-10).A
-    A, _ = aware_codes(X, Dx, Dz, Z, A, lam, gamma, rho, optimiser=optimiser, tol=1e-15, max_iter=20_000)
+    A, _ = aware_codes(X, Dx, Dz, Z, A, lam, gamma, rho, tol=1e-15, max_iter=20_000)
     r = len(Dx)
     gradient = np.empty_like(A)
     for i in range(len(A)):
@@ -75,20 +74,6 @@ def test_result_is_stationary(optimiser):
     on = A != 0
     assert_allclose(gradient[on], -lam / r * np.sign(A[on]), atol=1e-5)
     assert (np.abs(gradient[~on]) <= lam / r + 1e-5).all()
-
-
-@pytest.mark.parametrize("optimiser", ["mm", "admm"])
-def test_lassos_end_where_proximal_steps_do(optimiser):
-    X, Dx, Dz, Z = problem(7)
-    A = sparse_encode(X, Dx, 0.3, tol=1e-10).A
-    reached = {}
-    for name in ("proximal", optimiser):
-        B, _ = aware_codes(X, Dx, Dz, Z, A, 0.3, 0.03, 0.5, optimiser=name, tol=1e-12, max_iter=5000)
-        reached[name] = aware_objective(X, Dx, Dz, Z, B, 0.3, 0.03, 0.5)
-    # Most of the way down; each LASSO is solved to a tolerance, so not to the last digit.
-    before = aware_objective(X, Dx, Dz, Z, A, 0.3, 0.03, 0.5)
-    assert (before - reached["proximal"] > 1e-5).any()
-    assert_allclose(reached[optimiser], reached["proximal"], atol=1e-2 * float((before - reached["proximal"]).max()))
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -25,6 +24,7 @@ from zsl.inference.inference import Inference
 from zsl.inference.prediction import Prediction
 from zsl.inference.statistics import seen_statistics
 from zsl.model_selection.decision import Decision, decide
+from zsl.models.base import fit_all
 from zsl.models.coupled import CoupledDictionaries
 from zsl.runs import model_file
 
@@ -36,7 +36,7 @@ def _is_calibrated(self: ZeroShotClassifier) -> bool:
 
 
 class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
-    """Recognises classes without training images from a table of class attributes.
+    """A classifier that recognises classes without training images from a table of class attributes.
 
     Parameters
     ----------
@@ -86,9 +86,9 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     >>> attributes = {"zebra": [1.0, 0.0], "horse": [0.0, 1.0], "okapi": [0.6, 0.5], "pony": [0.1, 0.9]}
     >>> classifier = zsl.ZeroShotClassifier(zsl.models.ESZSL(), inference="own")
     >>> classifier.fit(X, ["zebra", "zebra", "horse", "horse"], attributes).classes_
-    array(['okapi', 'pony'], dtype=object)
+    array(['okapi', 'pony'], dtype='<U5')
     >>> classifier.predict([[0.05, 1.0], [1.0, 0.0]])
-    array(['okapi', 'pony'], dtype=object)
+    array(['okapi', 'pony'], dtype='<U5')
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         table = as_table(attributes)
         index = {name: c for c, name in enumerate(table.index)}
-        lacking = [name for name in pd.unique(y) if name not in index]
+        lacking = [name for name in pd.unique(y).tolist() if name not in index]
         if lacking:
             raise UserError(f"attributes has no row for the class {lacking[0]!r} of y; add one.")
         labels = np.array([index[name] for name in y.tolist()], dtype=np.int64)
@@ -189,7 +189,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
             models = [clone(classifiers[m[0]]._model(), safe=False) for m in members]
             # Where every class is seen, the seen classes are the ones to choose from.
             Z_unseen = ready.Z_unseen if len(ready.unseen) else ready.Z_seen
-            for which, model in zip(members, _fit_models(models, ready.X, ready.y, ready.Z, Z_unseen)):
+            for which, model in zip(members, fit_all(models, ready.X, ready.y, ready.Z, Z_unseen)):
                 raise_if_interrupted()
                 rules = [classifiers[i]._inference() for i in which]
                 needed = any(rule.needs_statistics(model) for rule in rules)
@@ -222,12 +222,11 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     def _describe(self, data: ZeroShotData) -> None:
         """Keep the table of classes, and what scikit-learn expects of a fitted estimator."""
         known = [*data.seen, *data.unseen]
-        names = pd.Index([data.class_names[c] for c in known], dtype=object)
-        self.attributes_ = pd.DataFrame(data.attributes[known], names, list(data.attribute_names) or None)
+        names = [data.class_names[c] for c in known]
+        columns = list(data.attribute_names) or None
+        self.attributes_ = pd.DataFrame(data.attributes[known], pd.Index(names, dtype=object), columns)
         self.n_seen_ = len(data.seen)
-        self.classes_ = np.array(names[self.n_seen_ :] if len(data.unseen) else names)
-        if len(data.unseen) == 0 and data.split == "given":
-            self.classes_ = np.asarray(self.classes_.tolist())
+        self.classes_ = np.asarray(names[self.n_seen_ :] or names)
         self.n_features_in_ = data.X.shape[1]
         self.example_ = np.array(data.X[:2])
         self.about_: dict[str, Any] = {}
@@ -353,27 +352,9 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         fitted.__dict__.update(state, attributes_=pd.DataFrame(rows, pd.Index(names, dtype=object), columns))
         return fitted
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        return replace(tags, target_tags=replace(tags.target_tags, required=True))
-
 
 def _alike(members: Any, key: Any) -> list[list[int]]:
     groups: dict[str, list[int]] = {}
     for i in members:
         groups.setdefault(key(i), []).append(i)
     return list(groups.values())
-
-
-def _shares_fits(kind: type) -> bool:
-    """Whether a model has ``fit_grid``, and no subclass replaced ``fit`` alone."""
-    by = [next((c for c in kind.__mro__ if name in vars(c)), None) for name in ("fit", "fit_grid")]
-    return by[1] is not None and by[0] is by[1]
-
-
-def _fit_models(models: Sequence[Any], X: Array, y: Array, Z: Array, Z_unseen: Array) -> Iterator[Any]:
-    kinds = {type(model) for model in models}
-    if len(models) > 1 and len(kinds) == 1 and _shares_fits(type(models[0])):
-        yield from kinds.pop().fit_grid(models, X, y, Z, Z_unseen)
-    else:
-        yield from (model.fit(X, y, Z, Z_unseen) for model in models)

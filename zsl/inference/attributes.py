@@ -74,7 +74,7 @@ def aware(
     kernel: Kernel = "student",
     scale: Literal["prototype", "raw"] = "raw",
     batch: bool = False,
-    optimiser: Literal["proximal", "mm", "admm", "subgradient"] = "mm",
+    optimiser: Literal["mm", "subgradient"] = "mm",
     tol: Positive = 1e-5,
     max_iter: Count = 200,
 ) -> Attributes:
@@ -106,8 +106,8 @@ def aware(
     batch : bool
         ``gamma (mean H(p_i) - H(mean p))`` over all images in place of ``gamma H(p_i)``: each image is to be decided,
         and not all for the same class. Transductive; favours balanced classes.
-    optimiser : "proximal", "mm", "admm" or "subgradient"
-        How to descend, :mod:`zsl.inference.optimisers`.
+    optimiser : "mm" or "subgradient"
+        Majorise-minimise, or the plain subgradient steps that the paper used; :mod:`zsl.inference.optimisers`.
     tol, max_iter
         A row stops once an iteration lowers its objective by at most ``tol * |x|^2 / p``.
 

@@ -1,7 +1,7 @@
 r"""Classes as clusters of the test images in feature space (transductive).
 
-Directions :math:`u_i` of whitened images, mean directions :math:`\mu_m`, mixing proportions :math:`\pi_m` and the scores
-:math:`s_{im}` of an inductive rule, standardised per image, give the posterior
+The posterior of class m for image i follows from the directions :math:`u_i` of whitened images, the mean directions
+:math:`\mu_m`, the mixing proportions :math:`\pi_m` and the standardised scores :math:`s_{im}` of an inductive rule:
 
 .. math:: p_{im} \propto \pi_m \exp(\kappa \langle u_i, \mu_m \rangle + \tau s_{im}) .
 
@@ -77,8 +77,7 @@ def mixture(
     prior_weight : float >= 0
         tau, the weight of the standardised scores in the posterior; 0: they only start the iteration.
     balanced_prior : 0..1
-        0: free mixing proportions, 1: proportions forced to be equal (Sinkhorn), which uses that classes are equally frequent;
-        between: that share of the correction.
+        0: the mixing proportions are free; 1: they are equal (Sinkhorn), a class prior; between: a share of both.
     confident : 0..1
         Share of each class's images, by margin of their scores, whose mean starts the class.
     concentration : float > 0, optional

@@ -1,10 +1,11 @@
-r"""Descending the problem of attribute-aware codes, Eq. (7) (``eq:attrAware``), from the attribute-agnostic ones.
+r"""The optimisers of attribute-aware codes, Eq. (7) (``eq:attrAware``), which start from the attribute-agnostic codes.
 
 .. math:: \min_a \tfrac1p \|x - a D_x\|^2 + \gamma H(s\, a D_z) + \tfrac\lambda r |a|_1
 
-for every image on its own; ``s`` is 1 in the paper. The entropy makes it non-convex, so what is promised is descent: no
-row ends above its start, whatever the optimiser. All take ``(problem, A, tol, max_iter)`` and return codes and, by row,
-iterations; a row stops once an iteration lowers its objective by at most ``tol * |x|^2 / p``.
+is solved for every image on its own; ``s`` is 1 in the paper. The entropy makes the problem non-convex, so descent is
+promised, not a minimum: no row ends above its start. An optimiser takes ``(problem, A, tol, max_iter)`` and returns the
+codes and the number of iterations of each row. A row stops once an iteration lowers its objective by at most
+``tol * |x|^2 / p``.
 """
 
 from __future__ import annotations
@@ -17,10 +18,8 @@ import numpy as np
 from zsl.checks import Array
 from zsl.inference.entropy import Kernel, entropy, entropy_gradient, log_assignment, log_mean_assignment
 from zsl.sparse import sparse_encode
-from zsl.sparse.problem import row_objectives, scale, soft_threshold
+from zsl.sparse.problem import row_objectives, scale
 
-# Halvings of the step after which a row counts as unable to descend: rounding, not geometry, is the limit then.
-_MAX_HALVINGS = 40
 # Times that the curvature is raised fourfold in one round of majorise-minimise; a row that still rises keeps its code.
 _MAX_RAISES = 12
 # In units of the kernel at distance 0 or 1: small, since entropy is concave where images are undecided.
@@ -28,9 +27,6 @@ _FIRST_CURVATURE = 0.25
 # A LASSO within a round is solved to this share of its data term, or to the caller's tol where that is smaller: the
 # certificate that counts is the objective of Eq. (7), which is looked at after every round.
 _INNER_TOL = 1e-6
-# ADMM: gradient steps on the attributes between two LASSOs, and the penalty in units of the entropy's curvature.
-_Z_STEPS = 10
-_PENALTY = 8.0
 # Batch form: iterations with the mean assignment held fixed, then halvings on the way back towards the last codes.
 _FROZEN = 5
 _BATCH_HALVINGS = 20
@@ -96,57 +92,6 @@ class AwareProblem:
 Optimiser = Callable[[AwareProblem, Array, float, int], tuple[Array, Array]]
 
 
-def proximal(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Array, Array]:
-    """Proximal gradient steps, backtracking row by row.
-
-    A step is taken only if it satisfies the sufficient-decrease condition of the method and does not raise the row's
-    objective, so the descent is monotone whatever the shape of the entropy.
-    """
-    r, p = problem.Dx.shape
-    G = problem.Dx @ problem.Dx.T
-    longest = 1.0 / max(2.0 / p * float(np.linalg.eigvalsh(G)[-1]), 1e-30)
-    limit, n_iter = tol * scale(problem.X), np.zeros(len(A), dtype=np.int64)
-    A, t = A.copy(), problem.lam / r
-
-    def smooth(now: AwareProblem, XD: Array, xx: Array, a: Array) -> tuple[Array, Array]:
-        """The objective without its l1 norm, and its gradient in a."""
-        aG = a @ G
-        H, dH = now.term(a @ now.Dz)
-        value = np.einsum("ij,ij->i", aG - 2 * XD, a) / p + xx + H
-        return value, 2.0 / p * (aG - XD) + dH @ now.Dz.T
-
-    todo = np.flatnonzero(problem.weight > 0)
-    now, XD, xx = problem.rows(todo), problem.X[todo] @ problem.Dx.T, scale(problem.X)[todo]
-    a, step = A[todo], np.full(len(todo), longest)
-    g, dg = smooth(now, XD, xx, a) if len(todo) else (np.empty(0), a)
-    for _ in range(max_iter):
-        if not todo.size:
-            break
-        new, g_new, dg_new = a.copy(), g.copy(), dg.copy()
-        trying = np.arange(len(todo))
-        for _ in range(_MAX_HALVINGS):
-            length = step[trying, None]
-            z = soft_threshold(a[trying] - length * dg[trying], length * t)
-            gz, dgz = smooth(now.rows(trying), XD[trying], xx[trying], z)
-            move = z - a[trying]
-            bound = g[trying] + _dot(dg[trying], move) + _dot(move, move) / (2 * step[trying])
-            ok = (gz <= bound) & (gz + t * _l1(z) <= g[trying] + t * _l1(a[trying]))
-            good = trying[ok]
-            new[good], g_new[good], dg_new[good] = z[ok], gz[ok], dgz[ok]
-            trying = trying[~ok]
-            if not trying.size:
-                break
-            step[trying] /= 2
-        gain = g + t * _l1(a) - g_new - t * _l1(new)
-        A[todo] = new
-        n_iter[todo] += 1
-        alive = gain > limit[todo]
-        todo, step = todo[alive], np.minimum(2 * step[alive], longest)
-        now, XD, xx = now.rows(alive), XD[alive], xx[alive]
-        a, g, dg = new[alive], g_new[alive], dg_new[alive]
-    return A, n_iter
-
-
 def mm(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Array, Array]:
     r"""Majorise-minimise: a LASSO with a changed Gram matrix in each round, warm-started.
 
@@ -194,38 +139,6 @@ def mm(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Arra
     return A, n_iter
 
 
-def admm(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Array, Array]:
-    """Alternating directions with the split ``v = a Dz``: a LASSO in a, a few gradient steps in v, the multiplier.
-
-    The entropy is not convex, so the iteration is no descent: each row keeps the best code that it passed.
-    """
-    limit, n_iter = tol * scale(problem.X), np.zeros(len(A), dtype=np.int64)
-    best, value = A.copy(), problem.objective(A)
-    todo = np.flatnonzero(problem.weight > 0)
-    now = problem.rows(todo)
-    a, penalty = A[todo], _rounded_up(_PENALTY * now.curvature(), problem.Dz)
-    V = a @ problem.Dz
-    dual = now.term(V)[1] / penalty[:, None]  # stationary in v for v = a Dz: gradient = penalty * dual
-    waited = np.zeros(len(todo), dtype=np.int64)
-    for _ in range(max_iter):
-        if not todo.size:
-            break
-        V = _pull(now, V, a @ problem.Dz + dual, penalty)
-        a = stacked_lasso(now, V - dual, penalty, a, min(tol, _INNER_TOL))
-        dual = dual + a @ problem.Dz - V
-        reached = now.objective(a)
-        gain = value[todo] - reached
-        better = todo[gain > 0]
-        best[better], value[better] = a[gain > 0], reached[gain > 0]
-        n_iter[todo] += 1
-        # A single iteration may rise on the way down; three in a row without gain are the end.
-        waited = np.where(gain > limit[todo], 0, waited + 1)
-        alive = waited < 3
-        todo, now, a, V, dual = todo[alive], now.rows(alive), a[alive], V[alive], dual[alive]
-        penalty, waited = penalty[alive], waited[alive]
-    return best, n_iter
-
-
 def subgradient(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Array, Array]:
     """Plain subgradient descent with steps falling as one over the root of the iteration, as the paper used.
 
@@ -247,7 +160,7 @@ def subgradient(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> t
     return best, n_iter
 
 
-OPTIMISERS: dict[str, Optimiser] = {"proximal": proximal, "mm": mm, "admm": admm, "subgradient": subgradient}
+OPTIMISERS: dict[str, Optimiser] = {"mm": mm, "subgradient": subgradient}
 
 
 def descend_together(
@@ -315,14 +228,6 @@ def stacked_lasso(problem: AwareProblem, target: Array, c: Array, A: Array, tol:
     return new
 
 
-def _pull(problem: AwareProblem, V: Array, centre: Array, penalty: Array) -> Array:
-    """A few gradient steps on ``term(v) + penalty/2 |v - centre|^2``."""
-    step = (1 / (penalty + problem.curvature() / _FIRST_CURVATURE))[:, None]
-    for _ in range(_Z_STEPS):
-        V = V - step * (problem.term(V)[1] + penalty[:, None] * (V - centre))
-    return V
-
-
 def _rounded_up(c: Array, Dz: Array) -> Array:
     """The next power of four: few different values, so few different dictionaries, whose Gram matrices cost.
 
@@ -334,7 +239,3 @@ def _rounded_up(c: Array, Dz: Array) -> Array:
 
 def _dot(a: Array, b: Array) -> Array:
     return np.einsum("ij,ij->i", a, b)
-
-
-def _l1(a: Array) -> Array:
-    return np.abs(a).sum(axis=1)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
@@ -129,6 +129,21 @@ def _in_range(model: object) -> Iterator[None]:
             f"{model} leaves the range of floating point on these data; "
             "scale features and attributes to length 1 and choose settings nearer to the defaults."
         ) from error
+
+
+def _shares_fits(kind: type) -> bool:
+    """Whether a model has ``fit_grid``, and no subclass replaced ``fit`` alone."""
+    by = [next((c for c in kind.__mro__ if name in vars(c)), None) for name in ("fit", "fit_grid")]
+    return by[1] is not None and by[0] is by[1]
+
+
+def fit_all(models: Sequence[Any], X: Array, y: Array, Z: Array, Z_unseen: Array) -> Iterator[Any]:
+    """Fit models to the same data, one after another, and share what fits of one kind have in common."""
+    kinds = {type(model) for model in models}
+    if len(models) > 1 and len(kinds) == 1 and _shares_fits(type(models[0])):
+        yield from kinds.pop().fit_grid(models, X, y, Z, Z_unseen)
+    else:
+        yield from (model.fit(X, y, Z, Z_unseen) for model in models)
 
 
 class InductiveModel(PredictMixin, BaseEstimator):
