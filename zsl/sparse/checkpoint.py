@@ -1,19 +1,17 @@
-"""Where a long computation stands, on disk: written whole or not at all, and read back only for the same problem."""
+"""Checkpoints: the state of a long fit on disk, written whole or not at all, and read back for the same problem only."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import joblib
 import numpy as np
 
 from zsl.checks import Array
@@ -147,51 +145,23 @@ def check_name(name: str | Path) -> None:
 
 
 def fingerprint(settings: Mapping[str, Any], pieces: Iterable[Array]) -> str:
-    """A digest of settings and of data that comes in pieces; the same in every process, see :func:`described`."""
-    digest = hashlib.blake2b(json.dumps(described(settings), sort_keys=True).encode(), digest_size=16)
-    for piece in pieces:
-        digest.update(str((piece.shape, piece.dtype)).encode())
-        digest.update(np.ascontiguousarray(piece).tobytes())
-    return digest.hexdigest()
+    """A digest of settings and of data that comes in pieces; it is the same in every process.
 
+    Functions among the settings count by their module and name, partial functions by what they bind too.
 
-def described(value: Any, within: tuple[int, ...] = ()) -> Any:
-    """``value`` as JSON that says what it is and not where in memory it lies.
-
-    Functions are told apart by module, name, code and what they enclose; partial functions by what they bind; other
-    objects by class and attributes.
+    Raises
+    ------
+    UserError
+        For a function without a name, such as a lambda.
     """
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if id(value) in within:
-        return "itself"
-    inner: Callable[[Any], Any] = partial(described, within=(*within, id(value)))
-    if isinstance(value, Mapping):
-        return {str(k): inner(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [inner(v) for v in value]
-    if isinstance(value, set | frozenset):
-        return sorted((inner(v) for v in value), key=repr)
-    if isinstance(value, partial):
-        return ["partial", inner(value.func), inner(value.args), inner(value.keywords)]
-    if isinstance(value, MethodType):
-        return [value.__name__, inner(value.__self__)]
-    if isinstance(value, FunctionType):
-        # A cell is empty while what it names is not yet defined.
-        cells = [getattr(cell, "cell_contents", None) for cell in value.__closure__ or ()]
-        bound = [value.__defaults__, value.__kwdefaults__, cells]
-        return [value.__module__, value.__qualname__, inner(value.__code__), inner(bound)]
-    if isinstance(value, CodeType):
-        return [value.co_code.hex(), inner(value.co_consts), value.co_names]
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return [str((value.shape, value.dtype)), hashlib.blake2b(np.ascontiguousarray(value).tobytes()).hexdigest()]
-    if isinstance(value, ModuleType):
-        return value.__name__
-    if isinstance(getattr(value, "__qualname__", None), str):
-        # Classes, built-in and compiled functions; the last have the function they were made of.
-        return [getattr(value, "__module__", None), value.__qualname__, inner(getattr(value, "__wrapped__", None))]
-    attributes = getattr(value, "__dict__", None)
-    return [inner(type(value)), inner(attributes) if attributes is not None else str(value)]
+    try:
+        about = joblib.hash(dict(settings))
+    except Exception as error:
+        raise UserError(
+            f"model.checkpoint cannot tell these settings from others ({reason(error)}); give the solver as a function "
+            "of a module, not as a lambda."
+        ) from None
+    return str(joblib.hash([about, *(joblib.hash(np.ascontiguousarray(piece)) for piece in pieces)]))
 
 
 def _contents(arrays: Mapping[str, Array]) -> str:
