@@ -121,7 +121,7 @@ def _run(cfg: DictConfig, folder: Path | None, session: Session | None) -> Resul
     if session is not None:
         found = _done_before(plain, digest) if plain["skip_existing"] else None
         if found is not None:
-            session.skip(found[0], digest, found[1].metrics)
+            session.skip(found[0], digest, found[1].metrics, {k: plain[k] for k in ("experiment", "cell")})
             return found[1]
         session.start(plain, digest, raw.key)
     selection = None
@@ -232,6 +232,8 @@ def result_key(
         ),
     )
     return {
+        "experiment": plain["experiment"],
+        "cell": plain["cell"],
         "dataset": {
             "name": data.name,
             "content": data.key.get("content"),

@@ -14,8 +14,13 @@ from typing import Any
 RESULTS, STATUS, SKIPPED, SWEEP = "results.json", "status.json", "skipped.json", "sweep.json"
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
 
+# How a result's settings were chosen, as records say it.
+GIVEN = "none: settings as given"
+SELECTED = "selected on validation classes"
+ORACLE = "oracle: selected on test classes"
+
 # Where output goes and how the work is organised: none of it changes a number.
-_PLACES = ("output_dir", "data_dir", "cache_dir", "tracking", "threads", "skip_existing", "save_model",
+PLACES = ("experiment", "cell", "output_dir", "data_dir", "cache_dir", "tracking", "threads", "skip_existing", "save_model",
            "save_predictions", "allow_targets")  # fmt: skip
 # Of a model: interruption and the grid that only tuning reads.
 _NOT_THE_MODEL = ("checkpoint", "checkpoint_minutes", "grid")
@@ -33,7 +38,7 @@ def digest(plain: Mapping[str, Any], data: Mapping[str, Any]) -> str:
         ``ZeroShotData.key``: content hash of the data, rows and classes of the split, what became of the attributes.
         They stand for the configuration of the dataset, of the split and of the subset, which names files.
     """
-    settings = {k: v for k, v in plain.items() if k not in (*_PLACES, "dataset", "split", "subset")}
+    settings = {k: v for k, v in plain.items() if k not in (*PLACES, "dataset", "split", "subset")}
     settings["model"] = {k: v for k, v in plain["model"].items() if k not in _NOT_THE_MODEL}
     tune = plain["tune"]
     if tune["name"] != "none" and tune.get("grid") is None:
@@ -91,6 +96,11 @@ def records_of(folder: Path) -> list[Path]:
         if there.is_file():
             found.add(there.resolve())
     return sorted(found)
+
+
+def skipped(folder: Path) -> Iterator[Path]:
+    """Every ``skipped.json`` under ``folder``: jobs whose result was there already."""
+    yield from _walk(folder, SKIPPED)
 
 
 def statuses(output_dir: Path) -> Iterator[Path]:

@@ -135,14 +135,15 @@ class Session:
             # The first exception is the one to be seen; `python -m zsl.tracking repair` puts the store right.
             log.warning("tracking failed: %s", one_line(problem))
 
-    def skip(self, found: str, digest: str, metrics: Mapping[str, Any]) -> None:
-        """The run has been done before: ``found`` says where, ``metrics`` what came out."""
+    def skip(self, found: str, digest: str, metrics: Mapping[str, Any], cell: Mapping[str, Any]) -> None:
+        """The run has been done before: ``found`` says where, ``metrics`` what came out, ``cell`` what it was for."""
         record = {
             "digest": digest,
             # From here, so that it holds when the whole output folder is moved; or what the store calls it.
             "record": os.path.relpath(found, self.folder) if Path(found).is_dir() else found,
             "sweep": self._sweep.get("id"),
             "metrics": dict(metrics),
+            **cell,
         }
         records.write(self.folder / records.SKIPPED, record)
         log.info("skipped: %s has this result already", found)
