@@ -20,8 +20,8 @@ SELECTED = "selected on validation classes"
 ORACLE = "oracle: selected on test classes"
 
 # Where output goes and how the work is organised: none of it changes a number.
-PLACES = ("experiment", "cell", "output_dir", "data_dir", "cache_dir", "tracking", "threads", "skip_existing", "save_model",
-           "save_predictions", "allow_targets")  # fmt: skip
+PLACES = ("experiment", "cell", "output_dir", "data_dir", "cache_dir", "tracking", "threads", "skip_existing",
+          "save_model", "save_predictions", "allow_targets")  # fmt: skip
 # Of a model: interruption and the grid that only tuning reads.
 _NOT_THE_MODEL = ("checkpoint", "checkpoint_minutes", "grid")
 

@@ -1,0 +1,262 @@
+"""Records of runs as a pandas table: one row per ``results.json``, and the rows that belong to each cell."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from zsl.errors import UserError
+from zsl.report.cells import Cell
+from zsl.runs.status import RESULTS, read, results, skipped
+
+log = logging.getLogger(__name__)
+
+# These parts of a record's key are settings.
+_PARTS = ("model", "inference", "feature", "evaluation")
+# These keys of a model are found out by the run, read by tuning only, or about interruptions.
+_NOT_SET = ("grid", "n_atoms_used", "lam_used", "checkpoint", "checkpoint_minutes")
+# These keys of a split say which repetition it is, or follow from the data.
+_OF_ONE_SPLIT = ("name", "seed", "fold", "index", "rows", "unseen", "n_seen", "subset", "source", "file")
+
+
+def read_records(folder: Path, *, needed: bool = True) -> pd.DataFrame:
+    """The records under a folder, and those of earlier runs for which its jobs were skipped.
+
+    Parameters
+    ----------
+    folder : Path
+        Any folder above the run folders.
+    needed : bool
+        Whether it is an error that there are no records.
+
+    Returns
+    -------
+    DataFrame
+        One row per record. ``split`` names the unseen classes, ``key`` and ``record`` are those of the file; each
+        metric has a column of its name.
+
+    Raises
+    ------
+    UserError
+        If ``folder`` is a file, or if nothing is found that can be read.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; name the folder that holds the runs.")
+    rows = [_row(path, {}) for path in sorted(results(folder))]
+    for mark in sorted(skipped(folder)):
+        about = read(mark)
+        path = (mark.parent / str(about.get("record")) / RESULTS).resolve()
+        if path.is_file():
+            rows.append(_row(path, {k: about.get(k) for k in ("experiment", "cell")}))
+    found = [row for row in rows if row is not None]
+    if needed and not found:
+        raise UserError(f"{folder} holds no {RESULTS} that can be read; run something first, such as `make compare`.")
+    return as_frame(found)
+
+
+def as_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows of :func:`row` as a DataFrame, with all columns where there are none."""
+    columns = ["folder", "experiment", "cell", "dataset", "content", "simulated", "feature", "split_name", "split",
+               "split_seed", "rows", "seed", "selection", "method", "n_seen", "n_unseen", "key", "record"]  # fmt: skip
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
+
+
+def _row(path: Path, about: Mapping[str, Any]) -> dict[str, Any] | None:
+    try:
+        return {**row(read(path), str(path.parent)), **about}
+    except (KeyError, TypeError, AttributeError) as error:
+        log.warning("%s is no complete record (%s) and is left out; run it again.", path, error)
+        return None
+
+
+def row(record: Mapping[str, Any], folder: str = "") -> dict[str, Any]:
+    """One record as a row of the table.
+
+    Raises
+    ------
+    KeyError, TypeError, AttributeError
+        For a record that lacks a part.
+    """
+    key, metrics = record["key"], record["metrics"]
+    split = key["split"]
+    provenance = key["dataset"].get("provenance") or {}
+    for one in record["per_class"]:
+        one["class"], one["images"], one["predicted"]
+    return {
+        **{name: float("nan") if value is None else float(value) for name, value in metrics.items()},
+        "folder": folder,
+        "experiment": key.get("experiment"),
+        "cell": key.get("cell"),
+        "dataset": key["dataset"]["name"],
+        "content": key["dataset"]["content"],
+        "simulated": bool(provenance.get("simulated")),
+        "feature": key["feature"]["name"],
+        "split_name": split["name"],
+        "split": "/".join(split["unseen"]),
+        "split_seed": split.get("seed"),
+        "rows": split["rows"],
+        "seed": key["seed"],
+        "selection": key["selection"].removeprefix("none: "),
+        "method": _method(key),
+        "n_seen": split["n_seen"],
+        "n_unseen": len(split["unseen"]),
+        "key": key,
+        "record": record,
+    }
+
+
+def _method(key: Mapping[str, Any]) -> str:
+    """Model, rules where they are not the model's own, and the number of principal components."""
+    rules = (key["inference"]["attributes"], key["inference"]["labels"])
+    parts = [key["model"]["name"], *(["+".join(rules)] if rules != ("own", "own") else [])]
+    if key["feature"].get("pca") is not None:
+        parts.append(f"pca {key['feature']['pca']}")
+    return ", ".join(parts)
+
+
+# --- settings -----------------------------------------------------------------------------------------------
+
+
+def settings_of(key: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything in a record's key that is a setting and no repetition, under dotted keys.
+
+    What tuning chose, and a seed that follows the run's, are not settings.
+    """
+    tune = key.get("tune") or {}
+    chosen = tune.get("chosen", {})
+    out = {"dataset": key["dataset"]["name"], "split": key["split"]["name"], "selection": key["selection"]}
+    for part in _PARTS:
+        out |= _flat(part, key.get(part) or {})
+    out |= _flat("tune", {k: v for k, v in tune.items() if k not in ("name", "chosen", "folds")})
+    semantics = {k: v for k, v in key["dataset"]["semantics"].items() if not isinstance(v, Mapping)}
+    out |= _flat("dataset.semantics", semantics)
+    out |= _flat("split", {k: v for k, v in key["split"].items() if k not in _OF_ONE_SPLIT})
+    out |= _flat("subset", {k: v for k, v in (key["split"].get("subset") or {}).items() if k != "seed"})
+    if key["dataset"].get("shuffle_attributes") is not None:
+        out["control"] = "attributes shuffled"
+    return {k: v for k, v in out.items() if k not in chosen and not (k.endswith(".seed") and v == key["seed"])}
+
+
+def _flat(prefix: str, node: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for k, v in node.items():
+        if k not in _NOT_SET:
+            out |= _flat(f"{prefix}.{k}", v) if isinstance(v, Mapping) else {f"{prefix}.{k}": v}
+    return out
+
+
+def text_of(value: Any) -> str:
+    """A setting as text that tells values apart."""
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+# --- the records of cells -----------------------------------------------------------------------------------
+
+
+def of_cells(found: Sequence[Cell], records: pd.DataFrame) -> pd.DataFrame:
+    """The records that name one of these cells, each repetition once: the newest.
+
+    Simulated data is left out. ``data`` is the cell's block, ``value`` the value of the key that a curve sweeps.
+
+    Raises
+    ------
+    UserError
+        If the records of one cell differ in their settings, or those of one block in their data.
+    """
+    known = {(one.experiment, one.id): one for one in found}
+    names = [known.get(name) for name in zip(records["experiment"], records["cell"])]
+    chosen = records.assign(of=names)
+    chosen = chosen[chosen["of"].notna() & ~chosen["simulated"].astype(bool)]
+    chosen = chosen.assign(
+        data=[one.data for one in chosen["of"]],
+        value=[_swept(key, one.key) if one.key else None for one, key in zip(chosen["of"], chosen["key"])],
+    )
+    points = zip(chosen["of"], chosen["value"])
+    chosen = chosen[[not one.key or value in map(float, one.values) for one, value in points]]
+    chosen = chosen.drop_duplicates(["cell", "value", "content", "rows", "split", "seed"], keep="last")
+    for _, mine in chosen.groupby("cell", sort=False):
+        _need_one_configuration(mine["of"].iloc[0], mine)
+    for (data, feature), mine in chosen.groupby(["data", "feature"], sort=False):
+        if mine["content"].nunique(dropna=False) > 1:
+            first, second = mine.drop_duplicates("content")["folder"].iloc[:2]
+            raise UserError(
+                f"{first} and {second} are runs on different data, both called {data} with {feature} features; give "
+                "each data its own output_dir."
+            )
+    return chosen
+
+
+def _swept(key: Mapping[str, Any], name: str) -> float | None:
+    """The value that a record has for a swept key."""
+    node: Any = {**key, "subset": key["split"].get("subset") or {}}
+    for part in name.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return float(node) if isinstance(node, int | float) else None
+
+
+def _need_one_configuration(one: Cell, mine: pd.DataFrame) -> None:
+    first: dict[str, Any] = {}
+    for folder, key in zip(mine["folder"], mine["key"]):
+        settings = {k: v for k, v in settings_of(key).items() if k != one.key}
+        first = first or {"folder": folder, **settings}
+        for name in {**settings, **first}:
+            if name != "folder" and text_of(settings.get(name)) != text_of(first.get(name)):
+                raise UserError(
+                    f"two runs of the cell {one.id} of {one.experiment} differ in {name}: {first.get(name)} in "
+                    f"{first['folder']}, {settings.get(name)} in {folder}; remove one of them, or set output_dir."
+                )
+
+
+def common_splits(
+    records: pd.DataFrame, by: Sequence[str], names: Mapping[str, str], *, seeds: bool = False
+) -> tuple[pd.DataFrame, str | None]:
+    """Keep only the class splits that all of the compared cells have, because accuracy differs more between splits
+    than between settings.
+
+    Parameters
+    ----------
+    records : DataFrame
+        Of :func:`of_cells`.
+    by : sequence of str
+        The columns that tell apart what is compared.
+    names : mapping
+        Cell's identifier -> its name for readers.
+    seeds : bool
+        Whether the dictionary seeds must agree as well, as they do along a curve. Among methods they need not, since
+        some methods have no seed.
+
+    Returns
+    -------
+    DataFrame
+        The records that are left.
+    str or None
+        What was left out, in a sentence; None if nothing was.
+    """
+    if records.empty:
+        return records, None
+    repetition = records["split"] + ("/" + records["seed"].astype(str) if seeds else "")
+    has = repetition.groupby([records[column] for column in by], dropna=False, sort=False).agg(set)
+    common, every = set.intersection(*has), set.union(*has)
+    if common == every:
+        return records, None
+    short = [name[0] if isinstance(name, tuple) else name for name in has.index[[mine != every for mine in has]]]
+    lacking = list(dict.fromkeys(names[cell] for cell in short))
+    listed = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+    what = "repetitions" if seeds else "class splits"
+    sentence = f"{len(every - common)} of {len(every)} {what} left out, because some rows lack them ({listed})."
+    return records[repetition.isin(common)], sentence
+
+
+def selection_of(records: pd.DataFrame) -> str:
+    """How the settings behind records were chosen."""
+    return "; ".join(dict.fromkeys(records["selection"])) or "no runs yet"
+
+
+def groups(keys: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A text of each key's settings: equal for repetitions of one experiment."""
+    return [text_of(settings_of(key)) for key in keys]
