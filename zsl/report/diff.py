@@ -46,6 +46,7 @@ def names_of(texts: Iterable[str]) -> dict[str, str]:
     for text, s in all_settings.items():
         own = varying([other for other in all_settings.values() if other.get("model.name") == s.get("model.name")])
         chosen = [k for k in varied if not k.startswith("model.") or k == "model.name" or k in own]
+        chosen.sort(key=lambda k: k != "model.name")
         words = (str(s.get(k)) if k == "model.name" else f"{k}={s.get(k)}" for k in chosen)
         out[text] = ", ".join(words) or str(s["model.name"])
     return out
@@ -68,7 +69,8 @@ def diff(before: pd.DataFrame, after: pd.DataFrame, metric: str = "acc_class") -
     UserError
         If the sweeps have no settings in common.
     """
-    old, new = (dict([*side.groupby(groups(side["key"]), sort=False)]) for side in (before, after))
+    sides = (side.assign(settings=groups(side["key"])) for side in (before, after))
+    old, new = (dict([*side.groupby("settings", sort=False)]) for side in sides)
     both = [text for text in new if text in old]
     called = names_of({**old, **new})
     rules = dict.fromkeys([*before["selection"], *after["selection"]])

@@ -98,8 +98,7 @@ def curves(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> tuple
             for line in _lines(name, mine):
                 known = line in here.index
                 row.append(number(100 * here.loc[line, "mean"], 1, 100 * here.loc[line, "std"]) if known else MISSING)
-            counts = here[["n_splits", "n_seeds"]].max()
-            table.rows.append([*row, repetitions(*map(int, counts)) if len(here) else ""])
+            table.rows.append([*row, repetitions(*here[["n_splits", "n_seeds"]].max()) if len(here) else ""])
         table.notes = [
             "Mean ± standard deviation over class splits (over seeds where there is one split). The points of a curve "
             "are on the same splits: how they differ is surer than these deviations suggest.",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from zsl.errors import UserError
@@ -177,7 +178,7 @@ def of_cells(found: Sequence[Cell], records: pd.DataFrame) -> pd.DataFrame:
         value=[_swept(key, one.key) if one.key else None for one, key in zip(chosen["of"], chosen["key"])],
     )
     points = zip(chosen["of"], chosen["value"])
-    chosen = chosen[[not one.key or value in map(float, one.values) for one, value in points]]
+    chosen = chosen[np.array([not one.key or v in map(float, one.values) for one, v in points], dtype=bool)]
     chosen = chosen.drop_duplicates(["cell", "value", "content", "rows", "split", "seed"], keep="last")
     for _, mine in chosen.groupby("cell", sort=False):
         _need_one_configuration(mine["of"].iloc[0], mine)

@@ -145,7 +145,7 @@ def last_accuracy(row: dict[str, float | None]) -> float | None:
     return [value for key, value in row.items() if key.endswith("/acc")][-1]
 
 
-def repetitions(n_splits: int, n_seeds: int) -> str:
+def repetitions(n_splits: float, n_seeds: float) -> str:
     """``2 splits x 3 seeds`` in words; a single split is not mentioned."""
-    splits, seeds = (f"{n} {word}{'s' * (n > 1)}" for n, word in ((n_splits, "split"), (n_seeds, "seed")))
+    splits, seeds = (f"{n:.0f} {word}{'s' if n > 1 else ''}" for n, word in ((n_splits, "split"), (n_seeds, "seed")))
     return " x ".join(([splits] if n_splits > 1 else []) + ([seeds] if n_seeds > 1 or n_splits == 1 else []))

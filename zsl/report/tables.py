@@ -143,7 +143,7 @@ def _mean(ours: pd.DataFrame, cell: str) -> list[Any]:
     if cell not in ours.index:
         return [MISSING, ""]
     row = ours.loc[cell]
-    return [number(100 * row["mean"], 1, 100 * row["std"]), repetitions(int(row["n_splits"]), int(row["n_seeds"]))]
+    return [number(100 * row["mean"], 1, 100 * row["std"]), repetitions(row["n_splits"], row["n_seeds"])]
 
 
 def _counts(ours: pd.DataFrame, ids: Sequence[str]) -> str:
