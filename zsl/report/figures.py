@@ -197,3 +197,30 @@ def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
         figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
     figure.savefig(folder / f"{name}.png", dpi=160)
     return [folder / f"{name}.svg", folder / f"{name}.png"]
+
+
+def ratio_bars(ratios: pd.DataFrame) -> Figure:
+    """Bars of relative times: a group for each problem, a colour for each contender.
+
+    Parameters
+    ----------
+    ratios : DataFrame (problems, contenders)
+        The first contender is the unit; NaN where one was not timed.
+    """
+    from matplotlib.figure import Figure
+
+    n = len(ratios.columns)
+    figure = Figure(figsize=(8, 1.2 + 0.2 * (n + 1) * len(ratios)), layout="constrained")
+    axes = figure.subplots()
+    for i, name in enumerate(ratios):
+        bars = axes.barh(np.arange(len(ratios)) + (i - (n - 1) / 2) / (n + 1), ratios[name], 1 / (n + 1), label=name,
+                         color=COLOURS[i % len(COLOURS)])  # fmt: skip
+        axes.bar_label(bars, [f"{v:.3g}" if v == v else "" for v in ratios[name]], padding=3, fontsize=7)
+    axes.set_yticks(range(len(ratios)), [str(problem).replace(", ", "\n", 1) for problem in ratios.index], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.margins(x=0.12, y=0.01)
+    axes.axvline(1, color="grey", linewidth=0.8, linestyle=":", zorder=0)
+    axes.set_xlabel(f"time per row, in units of that of {ratios.columns[0]} on the same problem")
+    figure.legend(loc="outside upper center", ncols=3, fontsize=8)
+    return figure
