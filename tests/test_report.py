@@ -99,14 +99,14 @@ def test_settings_of_the_user_are_part_of_the_name_and_for_the_data_that_they_na
 
 
 @pytest.mark.parametrize(("name", "override", "message"), [
-    ("table1", "++model=eszsl", "would change what table1 varies"),
-    ("table1", "tune=none", "would change what table1 varies"),
-    ("table1", "feature.name=vgg19", "would change what table1 is"),
-    ("table0", "inference.labels=nearest", "would change what table0 is"),
-    ("table0", "split=random", "split is what data=NAME chooses"),
-    ("ablation", "model.init=pca", "would change what ablation varies"),
-    ("sensitivity", "model.lam_relative=1", "would change what sensitivity varies"),
-    ("sensitivity", "model.lam=1", "would change what sensitivity varies"),
+    ("table1", "++model=eszsl", "would change what table1 compares"),
+    ("table1", "tune=none", "would change what table1 compares"),
+    ("table1", "feature.name=vgg19", "would change what table1 compares"),
+    ("table0", "inference.labels=nearest", "would change what table0 compares"),
+    ("table0", "split=random", "data=NAME chooses the data"),
+    ("ablation", "model.init=pca", "would change what ablation compares"),
+    ("sensitivity", "model.lam_relative=1", "would change what sensitivity compares"),
+    ("sensitivity", "model.lam=1", "would change what sensitivity compares"),
     ("table0", "model.lam_relative=0.1,0.2", "has several values"),
     ("table1", "model.n_iter=3", "model.n_iter does not exist"),
     ("table1", "data=awa1_proposed", "data=awa1_proposed does not exist in table1"),
@@ -330,7 +330,7 @@ def test_only_what_data_is_here_for_is_run(tmp_path, monkeypatch, capsys):
     assert len(read) == 2  # each data once, whatever the number of methods
     assert len(ran) == 6
     assert all("dataset=digits" in words and f"output_dir={tmp_path}" in words for words in ran)
-    assert "left out  AwA1, vgg19: dataset=awa1 is not here" in capsys.readouterr().err
+    assert "left out  AwA1 vgg19: dataset=awa1 is not here" in capsys.readouterr().err
 
 
 def test_a_command_that_fails_is_named(tmp_path, monkeypatch, capsys):

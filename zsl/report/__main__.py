@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from zsl.errors import UserError, unforeseen, writing
+
+if TYPE_CHECKING:
+    from zsl.report.formats import Table
 
 EXPERIMENTS = {
     "table0": "the paper's Table 0: coupled dictionaries on all data, features and splits",
@@ -30,28 +34,25 @@ OTHERS = {
 
 def parser(name: str) -> argparse.ArgumentParser:
     """The options of one command."""
-    about = {**EXPERIMENTS, **OTHERS}[name]
-    out = argparse.ArgumentParser(prog=f"python -m zsl.report {name}", description=about)
+    out = argparse.ArgumentParser(prog=f"python -m zsl.report {name}", description={**EXPERIMENTS, **OTHERS}[name])
     if name == "theory":
         from zsl.report.theory import add_options
 
         add_options(out)
-    elif name in EXPERIMENTS or name == "figure":
+        return out
+    if name in EXPERIMENTS or name == "figure":
         out.add_argument("words", nargs="*", metavar="FOLDER | KEY=VALUE",
                          help="folder of records (default multirun), overrides of the runs, data=NAME")  # fmt: skip
         out.add_argument("--run", action="store_true", help="first run what is missing and whose data is here")
-    elif name == "compare":
-        out.add_argument("folder", type=Path)
+    for folder in {"compare": ["folder"], "diff": ["before", "after"], "dashboard": ["folder"]}.get(name, []):
+        out.add_argument(folder, type=Path)
+    if name == "compare":
         out.add_argument("metric", nargs="?", default="acc_class")
-    elif name == "diff":
-        out.add_argument("before", type=Path)
-        out.add_argument("after", type=Path)
+    if name == "diff":
         out.add_argument("--metric", default="acc_class")
-    else:
-        out.add_argument("folder", type=Path)
     if name == "figure":
         out.add_argument("--seed", type=int, default=0, help="of t-SNE (default 0)")
-    if name not in ("theory", "compare"):
+    if name != "compare":
         out.add_argument("--out", type=Path, help="where files go (default: beside the records)")
     return out
 
@@ -72,11 +73,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     command: Callable[[argparse.Namespace], None] = commands[name]
     try:
         command(arguments)
-    except UserError as error:
-        print(f"zsl: {error}", file=sys.stderr)
-        sys.exit(1)
-    except (OSError, MemoryError) as error:
-        print(f"zsl: {unforeseen(error)}", file=sys.stderr)
+    except (UserError, OSError, MemoryError) as error:
+        print(f"zsl: {error if isinstance(error, UserError) else unforeseen(error)}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("zsl: interrupted; finished runs are complete in their folders.", file=sys.stderr)
@@ -85,8 +83,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _experiment(arguments: argparse.Namespace) -> None:
     from zsl.report import cells, experiments, tables
-    from zsl.report.figures import save_figure
-    from zsl.report.formats import save, show
     from zsl.report.records import read_records
 
     name = arguments.name
@@ -97,25 +93,30 @@ def _experiment(arguments: argparse.Namespace) -> None:
         failed = cells.fill([one for one in cells.cells(name, extra) if one.data in chosen], output)
     records = read_records(folder, needed=False)
     figures: dict[str, Any] = {}
-    if name == "table0":
-        made = [tables.table0(records, extra)]
-    elif name in ("table1", "table3"):
-        made = [tables.methods(name, records, extra)]
+    if name.startswith("table"):
+        made = [tables.table0(records, extra) if name == "table0" else tables.methods(name, records, extra)]
     elif name == "ablation":
         made = experiments.ablation(records, extra)
     else:
         made, figures = experiments.curves(name, records, extra)
-    for table in made:
-        show(table)
-    out = arguments.out or folder / "report"
-    with writing(out, "set --out to another folder"):
-        paths = [path for title, figure in figures.items() for path in save_figure(figure, out, title)]
-        paths += save(made, out, name, [f"{title}.png" for title in figures])
-    if paths:
-        print("written: " + " ".join(map(str, paths)))
+    _write(made, arguments.out or folder / "report", name, figures)
     if failed:
         print(f"zsl: {len(failed)} of the commands failed:", *(f"    {c}" for c in failed), sep="\n", file=sys.stderr)
         sys.exit(1)
+
+
+def _write(tables: Sequence[Table], out: Path, name: str, figures: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Print tables, and write them and figures to a folder."""
+    from zsl.report.figures import save_figure
+    from zsl.report.formats import save, show
+
+    for table in tables:
+        show(table)
+    with writing(out, "set --out to another folder"):
+        paths = [path for title, figure in figures.items() for path in save_figure(figure, out, title)]
+        paths += save(tables, out, name, [f"{title}.png" for title in figures])
+    if paths:
+        print("written: " + " ".join(map(str, paths)))
 
 
 def _words(arguments: argparse.Namespace) -> tuple[Path, list[str], list[str]]:
@@ -167,14 +168,10 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _diff(arguments: argparse.Namespace) -> None:
     from zsl.report.diff import diff
-    from zsl.report.formats import save, show
     from zsl.report.records import read_records
 
     table = diff(read_records(arguments.before), read_records(arguments.after), arguments.metric)
-    show(table)
-    out = arguments.out or arguments.after / "report"
-    with writing(out, "set --out to another folder"):
-        print("written: " + " ".join(map(str, save([table], out, "diff"))))
+    _write([table], arguments.out or arguments.after / "report", "diff")
 
 
 def _dashboard(arguments: argparse.Namespace) -> None:

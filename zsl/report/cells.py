@@ -6,6 +6,7 @@ line), so that a table finds them without comparing settings.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import subprocess
@@ -16,18 +17,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from zsl.config import build, compose, conf_dir, is_sweep, resolve
+from zsl.config import build, compose, conf_dir, groups, is_sweep, resolve
 from zsl.data.load import load_table
 from zsl.errors import UserError
 from zsl.runs.status import PLACES
 
 # These keys repeat a run; a cell holds all of its repetitions.
 REPEATS = ("seed", "split.seed", "split.fold")
-# These groups and keys make an experiment what its name says.
-_FIXED = ("experiment", "dataset", "split", "model", "inference", "tune", "dataset.name", "split.name", "model.name",
-          "tune.name", "model._target_", "inference.attributes", "inference.labels")  # fmt: skip
-# Hydra's exit status after Ctrl-C, and how long a run may take to end after it.
-INTERRUPTED, _PATIENCE_S = 130, 10
+# These keys of a group name its option, and with it what a cell is.
+_NAMES = ("name", "_target_", "attributes", "labels")
+# How many seconds a run may take to end after Ctrl-C.
+_PATIENCE_S = 10
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Cell:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """What the user sees of the settings on this data: the block's overrides and the user's own."""
+        """The overrides on this data: the block's and the user's own."""
         block = layout()["data"][self.data]["overrides"]
         return tuple(o for o in self.overrides if key_of(o) != "dataset" and (o in block or o in self.given))
 
@@ -192,9 +192,8 @@ def _cell(
         model = value_of(overrides, "model") or "coupled"
         if not _is_random(model):
             repeats.append("seed=0")  # all seeds would give the same result
-    # The fold of a split that has no folds is nobody's setting here: of the repetitions a cell takes its own.
-    own = {"seed", *map(key_of, repeats)}
-    swept = [o for o in extra if key_of(o) in REPEATS and key_of(o) in own]
+    own = {"seed", *map(key_of, repeats)}  # a split without folds has no use for split.fold
+    swept = [o for o in extra if key_of(o) in own]
     given = tuple(o for o in extra if key_of(o) not in (*REPEATS, "data"))
     named = {key_of(o) for o in extra}
     kept = [o for o in repeats if key_of(o) not in named]
@@ -213,25 +212,17 @@ def _is_random(model: str) -> bool:
 
 def _check(found: Sequence[Cell], extra: Sequence[str]) -> None:
     """Refuse the user's overrides where a cell would no longer be what its row says."""
-    name = found[0].experiment
-    varied = {key for one in found for key in one.varied}
-    fixed = {*_FIXED, *(("feature", "feature.name") if name.startswith("table") else ())}
+    name, varied = found[0].experiment, {key for one in found for key in one.varied}
     for override in extra:
         key = key_of(override)
         if key == "data" or key in REPEATS:
             continue
-        if key in ("dataset", "split"):
-            known = ", ".join(dict.fromkeys(one.data for one in found))
-            raise UserError(f"{key} is what data=NAME chooses; leave it out, and name one of: {known}.")
-        if key in varied or f"{key}_relative" in varied:
-            raise UserError(f"{override} would change what {name} varies; leave it out.")
-        if key in fixed:
-            raise UserError(f"{override} would change what {name} is; leave it out.")
+        chosen = key in varied or f"{key}_relative" in varied
+        named = key in groups() or key.rpartition(".")[2] in _NAMES
+        if chosen or (named and (name.startswith("table") or not key.startswith("feature"))):
+            raise UserError(f"{override} would change what {name} compares; leave it out (data=NAME chooses the data).")
         if is_sweep(override):
-            raise UserError(
-                f"{override} has several values, and a table has room for one; give one, or sweep only "
-                f"{', '.join(REPEATS)}."
-            )
+            raise UserError(f"{override} has several values; give one, or sweep only {', '.join(REPEATS)}.")
     # Once per model, because models differ in the keys that they have.
     for one in {(c.given, value_of(c.overrides, "model")): c for c in found if c.given}.values():
         compose([f"experiment={name}", *one.overrides])
@@ -251,28 +242,31 @@ def command_of(one: Cell, *more: str) -> str:
     return "python -m zsl.main " + shlex.join([*arguments_of(one), *more])
 
 
-def lacking_data(found: Iterable[Cell]) -> dict[tuple[str, str | None], str]:
-    """Why the data of cells is not on this machine, by block and feature; what can be read is left out.
+def data_of(one: Cell) -> tuple[str, str]:
+    """Block and feature of a cell: what has to be on this machine to run it."""
+    return one.data, value_of(one.overrides, "feature") or ""
 
-    Each block is read once, with the class split of its first cell, and nothing is fitted.
-    """
-    out: dict[tuple[str, str | None], str] = {}
-    for (data, feature), one in {(c.data, value_of(c.overrides, "feature")): c for c in reversed([*found])}.items():
+
+def lacking_data(found: Iterable[Cell]) -> dict[tuple[str, str], str]:
+    """Why data cannot be read on this machine, by :func:`data_of`; each is tried once, and nothing is fitted."""
+    out = {}
+    for name, one in {data_of(one): one for one in reversed([*found])}.items():
         config = resolve(compose([f"experiment={one.experiment}", *one.overrides]))
         dataset, allow = config["dataset"], config["allow_targets"]
         try:
             table = load_table(dataset, config["feature"]["name"], dataset["semantics"].get("source"), allow)
             build(config["split"], "split", allow_targets=allow)(table)
         except UserError as error:
-            out[data, feature] = str(error)
+            out[name] = f"{one.title} {name[1]}".rstrip() + f": {error}"
     return out
 
 
 def fill(found: Sequence[Cell], output: Sequence[str] = ()) -> list[str]:
-    """Run the commands of the cells whose data is here; a message names those that are left out, and why.
+    """Run the commands of the cells whose data is here; a message says which data is left out, and why.
 
     Parameters
     ----------
+    found : sequence of Cell
     output : sequence of str
         Further overrides of every run, such as ``output_dir=FOLDER``.
 
@@ -282,16 +276,14 @@ def fill(found: Sequence[Cell], output: Sequence[str] = ()) -> list[str]:
         The commands that failed. A job that fails leaves its cell empty, and the other jobs go on.
     """
     absent = lacking_data(found)
-    for (data, feature), why in absent.items():
-        title = layout()["data"][data]["title"]
-        print(f"left out  {title}{f', {feature}' if feature else ''}: {why}", file=sys.stderr)
+    for why in absent.values():
+        print(f"left out  {why}", file=sys.stderr)
     failed = []
     for one in found:
-        if (one.data, value_of(one.overrides, "feature")) in absent:
-            continue
-        print(f"running   {command_of(one, *output)}", file=sys.stderr, flush=True)
-        if start([*arguments_of(one), *output], quiet=True) != 0:
-            failed.append(command_of(one, *output))
+        if data_of(one) not in absent:
+            print(f"running   {command_of(one, *output)}", file=sys.stderr, flush=True)
+            if start([*arguments_of(one), *output], quiet=True) != 0:
+                failed.append(command_of(one, *output))
     return failed
 
 
@@ -304,12 +296,7 @@ def start(arguments: Sequence[str], *, quiet: bool = False) -> int:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else None)
     try:
         return process.wait()
-    except BaseException:
-        try:
+    finally:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.returncode == INTERRUPTED:
-            sys.exit(INTERRUPTED)  # that process has printed the message
-        raise
+        process.kill()  # does nothing once the process has ended

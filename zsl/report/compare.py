@@ -31,7 +31,7 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
         If the runs do not belong to one dataset, feature and kind of split, if a run lacks the metric, or if one method
         was run twice on a split with different results.
     """
-    records = records.drop_duplicates("folder")
+    records = records.drop_duplicates("folder").assign(method=lambda r: r["key"].map(method_of))
     semantics = [key["dataset"]["semantics"].get("source") for key in records["key"]]
     shuffled = [key["dataset"].get("shuffle_attributes") for key in records["key"]]
     for what, parts in (
@@ -45,7 +45,7 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
     if metric not in records or records[metric].isna().any():
         has = records["record"].iloc[0]["metrics"]
         raise UserError(f"metric {metric} is not in every record; there is: {', '.join(has)}.")
-    which = records["split_seed"].astype(str) + "/" + records["rows"]
+    which = records["rows"] + [f"/{key['split'].get('seed')}" for key in records["key"]]
     twice = records.groupby(["method", which])[metric].nunique()
     if (twice > 1).any():
         raise UserError(f"{twice.idxmax()[0]} was run twice on one split, with different results.")
@@ -77,6 +77,13 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
         "the edge of its grid: on so many splits the value chosen was the first or last of those tried."
     ]
     return out
+
+
+def method_of(key: Mapping[str, Any]) -> str:
+    """A method's name: the model, the rules where they are not the model's own, the number of principal components."""
+    rules = (key["inference"]["attributes"], key["inference"]["labels"])
+    parts = [key["model"]["name"], *(["+".join(rules)] if rules != ("own", "own") else [])]
+    return ", ".join(parts + ([f"pca {pca}"] if (pca := key["feature"].get("pca")) is not None else []))
 
 
 def edges(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:

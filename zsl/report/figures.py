@@ -41,26 +41,6 @@ def unit_rows(V: Array) -> Array:
     return V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-300)
 
 
-def classes_and_images(ax: Axes, points: Array, labels: Array, names: Sequence[str], title: str) -> None:
-    """Images in the colour of their label, and the classes as large markers with a black edge.
-
-    Parameters
-    ----------
-    points : (M + L, 2)
-        The positions of the classes, then those of the images.
-    labels : (L,)
-        Class numbers by which the images are coloured.
-    names : M class names.
-    """
-    M = len(names)
-    for m, name in enumerate(names):
-        ax.scatter(points[M:][labels == m, 0], points[M:][labels == m, 1], s=11, alpha=0.75, linewidths=0, **style(m))
-        ax.scatter(
-            points[m, 0], points[m, 1], s=170, edgecolors="black", linewidths=1.7, label=name, zorder=3, **style(m)
-        )
-    ax.set(title=title, xticks=[], yticks=[])
-
-
 def embedding(
     Z_hat: Array, Z_unseen: Array, panels: Mapping[str, Array], names: Sequence[str], *, seed: int = 0
 ) -> Figure:
@@ -83,21 +63,27 @@ def embedding(
 
 
 def panel_grid(rows: Sequence[Mapping[str, tuple[Array, Array]]], names: Sequence[str]) -> Figure:
-    """Panels of :func:`classes_and_images`, with one legend below.
+    """Panels of images in the colour of their label; the classes are large markers with a black edge.
 
     Parameters
     ----------
     rows : sequence of mappings
-        One per row of panels: title -> points (M + L, 2) and labels (L,).
+        One per row of panels: title -> points (M + L, 2), those of the classes first, and labels (L,).
     names : M class names.
     """
     from matplotlib.figure import Figure
 
+    M = len(names)
     figure = Figure(figsize=(3.9 * len(rows[0]), 4.1 * len(rows)), layout="constrained")
     grid = figure.subplots(len(rows), len(rows[0]), squeeze=False)
     for axes, row in zip(grid, rows):
         for ax, (title, (points, labels)) in zip(axes, row.items()):
-            classes_and_images(ax, points, labels, names, title)
+            for m, name in enumerate(names):
+                x, y = points[M:][labels == m].T
+                ax.scatter(x, y, s=11, alpha=0.75, linewidths=0, **style(m))
+                ax.scatter(points[m, 0], points[m, 1], s=170, edgecolors="black", linewidths=1.7, label=name, zorder=3,
+                           **style(m))  # fmt: skip
+            ax.set(title=title, xticks=[], yticks=[])
     legend_below(figure, *grid[0, 0].get_legend_handles_labels(), columns=8)
     return figure
 
@@ -163,16 +149,13 @@ def _line(ax: Axes, line: pd.DataFrame, i: int, shift: float, logarithmic: bool,
 
 def _of_bars(points: pd.DataFrame) -> list[str]:
     """What the bars are, and over how many repetitions; nothing where there are none."""
-    parts = []
     single = points["n_splits"] == 1
-    for kind, counts in (
-        ("class splits", points.loc[~single, "n_splits"]),
-        ("seeds on one class split", points.loc[single & (points["n_seeds"] > 1), "n_seeds"]),
-    ):
-        if len(counts):
-            low, high = int(counts.min()), int(counts.max())
-            parts.append(f"{low} {kind}" if low == high else f"{low} to {high} {kind}")
-    return [f"bars: one standard error over {' or '.join(parts)}, within 0 and 100 %"] if parts else []
+    counts = {
+        "class splits": points.loc[~single, "n_splits"],
+        "seeds on one class split": points.loc[single & (points["n_seeds"] > 1), "n_seeds"],
+    }
+    words = [f"{' to '.join(map(str, sorted({n.min(), n.max()})))} {kind}" for kind, n in counts.items() if len(n)]
+    return [f"bars: one standard error over {' or '.join(words)}, within 0 and 100 %"] if words else []
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], words: Sequence[str], *, columns: int) -> None:

@@ -98,13 +98,10 @@ def markdown(table: Table) -> str:
 def latex(table: Table) -> str:
     """``longtable`` environments for the packages booktabs and longtable; a wide table becomes several."""
     words, numbers = table.columns[: table.left], table.columns[table.left :]
-    # Positions rather than names, because two columns may have one name.
-    parts = [range(i, min(i + table.together, len(numbers))) for i in range(0, len(numbers), table.together)]
+    parts = [numbers[i : i + table.together] for i in range(0, len(numbers), table.together)]
     out = [r"% needs \usepackage[T1]{fontenc} \usepackage{booktabs} \usepackage{longtable}"]
     for i, part in enumerate(parts):
-        chosen = [*range(len(words)), *(table.left + c for c in part)]
-        text = table.text.iloc[:, chosen].map(escape)
-        text.columns = [escape(table.columns[c]) for c in chosen]
+        text = table.text[words + part].map(escape).rename(columns=escape)
         more = f" Part {i + 1} of {len(parts)}." if len(parts) > 1 else ""
         out += [r"{\footnotesize\setlength{\tabcolsep}{3pt}", text.to_latex(
             index=False, longtable=True, escape=False, column_format="l" * len(words) + "r" * len(part),

@@ -25,6 +25,14 @@ _NOT_SET = ("grid", "n_atoms_used", "lam_used", "checkpoint", "checkpoint_minute
 _OF_ONE_SPLIT = ("name", "seed", "fold", "index", "rows", "unseen", "n_seen", "subset", "source", "file")
 
 
+# The columns besides one for each metric, and where in a record's key each comes from.
+_COLUMNS = {
+    "experiment": "experiment", "cell": "cell", "seed": "seed", "dataset": "dataset.name",
+    "content": "dataset.content", "feature": "feature.name", "split_name": "split.name", "rows": "split.rows",
+    "n_seen": "split.n_seen",
+}  # fmt: skip
+
+
 def read_records(folder: Path, *, needed: bool = True) -> pd.DataFrame:
     """The records under a folder, and those of earlier runs for which its jobs were skipped.
 
@@ -38,8 +46,7 @@ def read_records(folder: Path, *, needed: bool = True) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per record. ``split`` names the unseen classes, ``key`` and ``record`` are those of the file; each
-        metric has a column of its name.
+        One row per record; of :func:`row`.
 
     Raises
     ------
@@ -48,76 +55,60 @@ def read_records(folder: Path, *, needed: bool = True) -> pd.DataFrame:
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; name the folder that holds the runs.")
-    rows = [_row(path, {}) for path in sorted(results(folder))]
+    found: list[tuple[Path, dict[str, Any]]] = [(path, {}) for path in sorted(results(folder))]
     for mark in sorted(skipped(folder)):
         about = read(mark)
         path = (mark.parent / str(about.get("record")) / RESULTS).resolve()
         if path.is_file():
-            rows.append(_row(path, {k: about.get(k) for k in ("experiment", "cell")}))
-    found = [row for row in rows if row is not None]
-    if needed and not found:
+            found.append((path, {name: about.get(name) for name in ("experiment", "cell")}))
+    rows = []
+    for path, about in found:
+        try:
+            rows.append({**row(read(path), str(path.parent)), **about})
+        except (KeyError, TypeError, AttributeError) as error:
+            log.warning("%s is no complete record (%s) and is left out; run it again.", path, error)
+    if needed and not rows:
         raise UserError(f"{folder} holds no {RESULTS} that can be read; run something first, such as `make compare`.")
-    return as_frame(found)
+    return as_frame(rows)
 
 
 def as_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows of :func:`row` as a DataFrame, with all columns where there are none."""
-    columns = ["folder", "experiment", "cell", "dataset", "content", "simulated", "feature", "split_name", "split",
-               "split_seed", "rows", "seed", "selection", "method", "n_seen", "n_unseen", "key", "record"]  # fmt: skip
-    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
-
-
-def _row(path: Path, about: Mapping[str, Any]) -> dict[str, Any] | None:
-    try:
-        return {**row(read(path), str(path.parent)), **about}
-    except (KeyError, TypeError, AttributeError) as error:
-        log.warning("%s is no complete record (%s) and is left out; run it again.", path, error)
-        return None
+    more = ("folder", "simulated", "split", "n_unseen", "selection", "key", "record")
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*_COLUMNS, *more])
 
 
 def row(record: Mapping[str, Any], folder: str = "") -> dict[str, Any]:
-    """One record as a row of the table.
+    """One record as a row: its metrics, what it is of, its ``key``, and the ``record`` itself.
+
+    ``split`` names the unseen classes.
 
     Raises
     ------
     KeyError, TypeError, AttributeError
         For a record that lacks a part.
     """
-    key, metrics = record["key"], record["metrics"]
-    split = key["split"]
-    provenance = key["dataset"].get("provenance") or {}
+    key = {"experiment": None, "cell": None, **record["key"]}
     for one in record["per_class"]:
         one["class"], one["images"], one["predicted"]
     return {
-        **{name: float("nan") if value is None else float(value) for name, value in metrics.items()},
+        **{name: float("nan") if value is None else float(value) for name, value in record["metrics"].items()},
+        **{name: _at(key, path) for name, path in _COLUMNS.items()},
         "folder": folder,
-        "experiment": key.get("experiment"),
-        "cell": key.get("cell"),
-        "dataset": key["dataset"]["name"],
-        "content": key["dataset"]["content"],
-        "simulated": bool(provenance.get("simulated")),
-        "feature": key["feature"]["name"],
-        "split_name": split["name"],
-        "split": "/".join(split["unseen"]),
-        "split_seed": split.get("seed"),
-        "rows": split["rows"],
-        "seed": key["seed"],
+        "simulated": bool((key["dataset"].get("provenance") or {}).get("simulated")),
+        "split": "/".join(key["split"]["unseen"]),
+        "n_unseen": len(key["split"]["unseen"]),
         "selection": key["selection"].removeprefix("none: "),
-        "method": _method(key),
-        "n_seen": split["n_seen"],
-        "n_unseen": len(split["unseen"]),
         "key": key,
         "record": record,
     }
 
 
-def _method(key: Mapping[str, Any]) -> str:
-    """Model, rules where they are not the model's own, and the number of principal components."""
-    rules = (key["inference"]["attributes"], key["inference"]["labels"])
-    parts = [key["model"]["name"], *(["+".join(rules)] if rules != ("own", "own") else [])]
-    if key["feature"].get("pca") is not None:
-        parts.append(f"pca {key['feature']['pca']}")
-    return ", ".join(parts)
+def _at(node: Any, path: str) -> Any:
+    """The value at a dotted path."""
+    for part in path.split("."):
+        node = node[part]
+    return node
 
 
 # --- settings -----------------------------------------------------------------------------------------------
@@ -192,32 +183,30 @@ def of_cells(found: Sequence[Cell], records: pd.DataFrame) -> pd.DataFrame:
     return chosen
 
 
-def _swept(key: Mapping[str, Any], name: str) -> float | None:
-    """The value that a record has for a swept key."""
-    node: Any = {**key, "subset": key["split"].get("subset") or {}}
-    for part in name.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return float(node) if isinstance(node, int | float) else None
+def _swept(key: Mapping[str, Any], path: str) -> float | None:
+    """The number that a record has for a swept key, or None."""
+    try:
+        value = _at({**key, "subset": key["split"].get("subset", {})}, path)
+    except (KeyError, TypeError):
+        return None
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _need_one_configuration(one: Cell, mine: pd.DataFrame) -> None:
-    first: dict[str, Any] = {}
-    for folder, key in zip(mine["folder"], mine["key"]):
-        settings = {k: v for k, v in settings_of(key).items() if k != one.key}
-        first = first or {"folder": folder, **settings}
-        for name in {**settings, **first}:
-            if name != "folder" and text_of(settings.get(name)) != text_of(first.get(name)):
+    first, *others = (settings_of(key) for key in mine["key"])
+    for folder, settings in zip(mine["folder"][1:], others):
+        for name in {**first, **settings}.keys() - {one.key}:
+            if text_of(settings.get(name)) != text_of(first.get(name)):
                 raise UserError(
                     f"two runs of the cell {one.id} of {one.experiment} differ in {name}: {first.get(name)} in "
-                    f"{first['folder']}, {settings.get(name)} in {folder}; remove one of them, or set output_dir."
+                    f"{mine['folder'].iloc[0]}, {settings.get(name)} in {folder}; remove one, or set output_dir."
                 )
 
 
 def common_splits(
     records: pd.DataFrame, by: Sequence[str], names: Mapping[str, str], *, seeds: bool = False
 ) -> tuple[pd.DataFrame, str | None]:
-    """Keep only the class splits that all of the compared cells have, because accuracy differs more between splits
-    than between settings.
+    """Keep only the class splits that all of the compared cells have: accuracy differs more between splits than cells.
 
     Parameters
     ----------
