@@ -40,7 +40,7 @@ def ablation(records: pd.DataFrame, extra: Sequence[str] = ()) -> list[Table]:
     for data in dict.fromkeys(one.data for one in found):
         mine = [one for one in found if one.data == data]
         every = filled[filled["data"] == data]
-        compared, dropped = common_splits(every, ["cell"], {one.id: one.variant for one in mine})
+        compared, dropped = common_splits(every, ["cell"])
         table = Table(
             f"ablation_{data}", f"Ablation on {mine[0].title}: mean per-class accuracy in percent",
             selection_of(every), ["part", "variant", METRIC, "difference", "95 % interval", "p", "repetitions"], left=2,
@@ -62,7 +62,7 @@ def ablation(records: pd.DataFrame, extra: Sequence[str] = ()) -> list[Table]:
             "with the Nadeau-Bengio correction for their overlap, over the classes by bootstrap (no p) where there is "
             "one split; never over dictionary seeds. p is for one comparison: with many rows some fall below 0.05 by "
             "chance.",
-            *([dropped] if dropped else []),
+            *dropped,
         ]
         finish(table, mine, every)
         out.append(table)
@@ -127,8 +127,8 @@ def _points(name: str, mine: Sequence[Cell], every: pd.DataFrame) -> tuple[pd.Da
     found, dropped = [], []
     for setting in dict.fromkeys(one.group for one in mine):
         ids = [one.id for one in mine if one.group == setting]
-        compared, sentence = common_splits(every[every["cell"].isin(ids)], ["cell", "value"], names, seeds=True)
-        dropped += [f"{setting}: {sentence}"] if sentence else []
+        compared, sentences = common_splits(every[every["cell"].isin(ids)], ["cell", "value"], seeds=True)
+        dropped += [f"{setting}: {sentence}" for sentence in sentences]
         for metric, line in metrics.items():
             points = summarise(compared, metric, ["cell", "value"]).reset_index()
             lines = [line or names[cell] for cell in points["cell"]]

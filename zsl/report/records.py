@@ -203,9 +203,7 @@ def _need_one_configuration(one: Cell, mine: pd.DataFrame) -> None:
                 )
 
 
-def common_splits(
-    records: pd.DataFrame, by: Sequence[str], names: Mapping[str, str], *, seeds: bool = False
-) -> tuple[pd.DataFrame, str | None]:
+def common_splits(records: pd.DataFrame, by: Sequence[str], *, seeds: bool = False) -> tuple[pd.DataFrame, list[str]]:
     """Keep only the class splits that all of the compared cells have: accuracy differs more between splits than cells.
 
     Parameters
@@ -214,8 +212,6 @@ def common_splits(
         Of :func:`of_cells`.
     by : sequence of str
         The columns that tell apart what is compared.
-    names : mapping
-        Cell's identifier -> its name for readers.
     seeds : bool
         Whether the dictionary seeds must agree as well, as they do along a curve. Among methods they need not, since
         some methods have no seed.
@@ -224,22 +220,18 @@ def common_splits(
     -------
     DataFrame
         The records that are left.
-    str or None
-        What was left out, in a sentence; None if nothing was.
+    list of str
+        What was left out, in a sentence; empty if nothing was.
     """
-    if records.empty:
-        return records, None
     repetition = records["split"] + ("/" + records["seed"].astype(str) if seeds else "")
-    has = repetition.groupby([records[column] for column in by], dropna=False, sort=False).agg(set)
-    common, every = set.intersection(*has), set.union(*has)
-    if common == every:
-        return records, None
-    short = [name[0] if isinstance(name, tuple) else name for name in has.index[[mine != every for mine in has]]]
-    lacking = list(dict.fromkeys(names[cell] for cell in short))
-    listed = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+    n_cells = records.groupby([*by], dropna=False).ngroups
+    having = records[[*by]].astype(str).agg("/".join, axis=1).groupby(repetition).nunique() if n_cells else repetition
+    common = having.index[having == n_cells]
+    if len(common) == len(having):
+        return records, []
     what = "repetitions" if seeds else "class splits"
-    sentence = f"{len(every - common)} of {len(every)} {what} left out, because some rows lack them ({listed})."
-    return records[repetition.isin(common)], sentence
+    n = f"{len(having) - len(common)} of {len(having)}"
+    return records[repetition.isin(common)], [f"{n} {what} left out, because not all rows have them."]
 
 
 def selection_of(records: pd.DataFrame) -> str:

@@ -62,14 +62,13 @@ def methods(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> Tabl
     mine = of_cells(found, records)
     paper, columns = layout("paper.yaml"), layout()[name]["columns"]
     titles = {c["data"]: layout()["data"][c["data"]]["title"] for c in columns}
-    called = {about.get("model"): about["title"] for about in paper["methods"].values()}
-    names = {one.id: called.get(one.variant, "coupled dictionaries") for one in found}
-    shared, dropped = [], []
-    for data, title in titles.items():
-        kept, sentence = common_splits(mine[mine["data"] == data], ["cell"], names)
+    shared, over = [], []
+    for data, mine_here in mine.groupby("data", sort=False):
+        kept, sentences = common_splits(mine_here, ["cell"])
         shared.append(kept)
-        dropped += [f"{title}: {sentence}"] if sentence else []
-    compared = pd.concat(shared)
+        most = repetitions(kept["split"].nunique(), kept.groupby(["cell", "split"]).size().max() if len(kept) else 0)
+        over.append(" ".join([f"{titles[data]}: means over {most}.", *sentences]))
+    compared = pd.concat([mine.iloc[:0], *shared])
     rules = dict(zip(dict.fromkeys(mine["selection"]), _SELECTION_MARKS))
     rules = rules if len(rules) > 1 else {}
     says = {mark: f"Settings of this row: {rule}." for rule, mark in rules.items()}
@@ -93,18 +92,13 @@ def methods(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> Tabl
             places = _beside(printed, ours[stage], by_data.get(column["data"]), False)
             row += places if "paper" in column else places[1:2]
         out.rows.append(row)
-    last: list[Any] = ["repetitions of ours"]
-    for column in columns:
-        count = _counts(ours[""], [one.id for one in found if one.data == column["data"]])
-        last += ["", count, ""] if "paper" in column else [count]
-    out.rows.append(last)
     out.notes = [
         "Paper: as printed, of which the baselines' numbers were copied from other papers. Ours: every method run here "
         "on the same features, splits and metric; mean ± standard deviation over class splits, over seeds where there "
         "is one split; of each column the splits that all its methods have. The columns without a paper's number are "
         "other data: compare within a column only. not run: its objective is not published in enough detail to "
         "implement it under its name.",
-        *dropped,
+        *over,
     ]
     finish(out, found, mine)
     return out
@@ -144,18 +138,6 @@ def _mean(ours: pd.DataFrame, cell: str) -> list[Any]:
         return [MISSING, ""]
     row = ours.loc[cell]
     return [number(100 * row["mean"], 1, 100 * row["std"]), repetitions(row["n_splits"], row["n_seeds"])]
-
-
-def _counts(ours: pd.DataFrame, ids: Sequence[str]) -> str:
-    """How many class splits and seeds the means of a column are over."""
-    mine = ours[ours.index.isin([*ids])]
-    if mine.empty:
-        return ""
-    words = []
-    for column, what in (("n_splits", "split"), ("n_seeds", "seed")):
-        low, high = int(mine[column].min()), int(mine[column].max())
-        words.append(f"{low} {what}{'s' * (low > 1)}" if low == high else f"{low} to {high} {what}s")
-    return "; ".join(words)
 
 
 def _feature(one: Cell) -> str:
