@@ -27,7 +27,7 @@ from zsl.bench.encode import REAL_ATOMS, TOL, Result
 from zsl.bench.process import in_a_process
 from zsl.errors import UserError, too_large, unforeseen, writing
 from zsl.report.figures import ratio_bars, save_figure
-from zsl.report.formats import Table, number, save, show
+from zsl.report.formats import Table, save, show
 
 PARTS = {
     "encode": "many rows", "image": "one image", "sweep": "dimensions, density and precision",
@@ -109,41 +109,37 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def measure(part: str, a: argparse.Namespace) -> Any:
     """What a part of the benchmark finds."""
-    if part == "encode":
-        return encode.encode(a.n, a.r, a.p, a.rounds)
-    if part == "image":
-        return encode.image(REAL_ATOMS, a.p, 20 * a.rounds)
-    if part == "sweep":
-        return encode.sweep(max(a.n // 10, 20), a.rounds)
-    if part == "growth":
-        return encode.growth(a.rounds)
     if part == "learn":
         X, D = real(a.n, REAL_ATOMS) or synthetic(a.n, a.p, a.r)
         return learning.race(X, D, encode.penalty_for(X, D, 20), a.rounds)
-    if part == "rows":
-        return learning.growth(a.sizes)
+    if part in learning.SHAPES:
+        return in_a_process(learning.fit, learning.SHAPES[part], a.iterations)
     if part == "spreading":
         from zsl.bench.spreading import spreading
 
         return spreading()
-    return in_a_process(learning.fit, learning.SHAPES[part], a.iterations)
+    parts: dict[str, Callable[[], Any]] = {
+        "encode": lambda: encode.encode(a.n, a.r, a.p, a.rounds),
+        "image": lambda: encode.image(REAL_ATOMS, a.p, 20 * a.rounds),
+        "sweep": lambda: encode.sweep(max(a.n // 10, 20), a.rounds),
+        "growth": lambda: encode.growth(a.rounds),
+        "rows": lambda: learning.growth(a.sizes),
+    }
+    return parts[part]()
 
 
 def table_of(part: str, found: Any, about: dict[str, Any]) -> Table:
     """The findings of a part as a table."""
-    environment = ", ".join(f"{k} {v}" for k, v in about.items())
-    out = Table(f"bench_{part}", f"{part}: {PARTS[part]}", environment, [])
     if part in ("encode", "image", "sweep"):
-        out.columns = ["problem", "contender", "rows", "us per row", "times slower", "largest gap", "non-zeros"]
-        out.left = 2
-        for r, ratio in zip(found, ratios_of(found)):
-            out.rows.append([r.problem, r.contender, r.n_rows, r.note or number(1e6 * r.per_row, 1), number(ratio, 2),
-                             f"{r.gap:.1e}", number(r.n_nonzero, 1)])  # fmt: skip
-        return out
-    rows = found if part == "learn" else found.get("runs", [found])
-    if part == "growth":
+        rows = [{"problem": r.problem, "contender": r.contender, "rows": r.n_rows,
+                 "us per row": r.note or 1e6 * r.per_row, "times slower": ratio, "largest gap": r.gap,
+                 "non-zeros": r.n_nonzero} for r, ratio in zip(found, ratios_of(found))]  # fmt: skip
+    elif part == "growth":
         rows = [{"axis": axis, **fit} for axis, fit in found.items()]
-    out.columns = list(rows[0])
+    else:
+        rows = found if part == "learn" else found.get("runs", [found])
+    environment = ", ".join(f"{k} {v}" for k, v in about.items())
+    out = Table(f"bench_{part}", f"{part}: {PARTS[part]}", environment, list(rows[0]))
     out.rows = [[_shown(value) for value in row.values()] for row in rows]
     if part in ("rows", "spreading") and found["exponent"] is not None:
         out.notes = [f"Time grows with the exponent {found['exponent']:.2f}."]
@@ -154,7 +150,9 @@ def _shown(value: Any) -> Any:
     """A measured value as the table shows it; of several times the median."""
     if isinstance(value, list) and value and isinstance(value[0], float):
         value = float(np.median(value))
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def ratios_of(results: Iterable[Result]) -> list[float]:
