@@ -22,7 +22,7 @@ _PARTS = ("model", "inference", "feature", "evaluation")
 # These keys of a model are found out by the run, read by tuning only, or about interruptions.
 _NOT_SET = ("grid", "n_atoms_used", "lam_used", "checkpoint", "checkpoint_minutes")
 # These keys of a split say which repetition it is, or follow from the data.
-_OF_ONE_SPLIT = ("name", "seed", "fold", "index", "rows", "unseen", "n_seen", "subset", "source", "file")
+_OF_ONE_SPLIT = ("name", "seed", "fold", "index", "rows", "unseen", "n_seen", "subset", "file", "path")
 
 
 # The columns besides one for each metric, and where in a record's key each comes from.
@@ -170,7 +170,6 @@ def of_cells(found: Sequence[Cell], records: pd.DataFrame) -> pd.DataFrame:
     )
     points = zip(chosen["of"], chosen["value"])
     chosen = chosen[np.array([not one.key or v in map(float, one.values) for one, v in points], dtype=bool)]
-    chosen = chosen.drop_duplicates(["cell", "value", "content", "rows", "split", "seed"], keep="last")
     for _, mine in chosen.groupby("cell", sort=False):
         _need_one_configuration(mine["of"].iloc[0], mine)
     for (data, feature), mine in chosen.groupby(["data", "feature"], sort=False):
@@ -180,7 +179,7 @@ def of_cells(found: Sequence[Cell], records: pd.DataFrame) -> pd.DataFrame:
                 f"{first} and {second} are runs on different data, both called {data} with {feature} features; give "
                 "each data its own output_dir."
             )
-    return chosen
+    return chosen.drop_duplicates(["cell", "value", "rows", "split", "seed"], keep="last")
 
 
 def _swept(key: Mapping[str, Any], path: str) -> float | None:
@@ -193,10 +192,11 @@ def _swept(key: Mapping[str, Any], path: str) -> float | None:
 
 
 def _need_one_configuration(one: Cell, mine: pd.DataFrame) -> None:
+    """Refuse runs of one cell that differ in a setting, such as those of an earlier version with other defaults."""
     first, *others = (settings_of(key) for key in mine["key"])
     for folder, settings in zip(mine["folder"][1:], others):
-        for name in {**first, **settings}.keys() - {one.key}:
-            if text_of(settings.get(name)) != text_of(first.get(name)):
+        for name in {**first, **settings}:
+            if name != one.key and text_of(settings.get(name)) != text_of(first.get(name)):
                 raise UserError(
                     f"two runs of the cell {one.id} of {one.experiment} differ in {name}: {first.get(name)} in "
                     f"{mine['folder'].iloc[0]}, {settings.get(name)} in {folder}; remove one, or set output_dir."
