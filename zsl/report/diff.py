@@ -10,7 +10,7 @@ import pandas as pd
 
 from zsl.errors import UserError
 from zsl.report.experiments import columns_of
-from zsl.report.formats import NONE, Table, number
+from zsl.report.formats import NONE, Table, percent
 from zsl.report.records import groups, text_of
 from zsl.report.statistics import difference, summarise
 
@@ -97,5 +97,5 @@ def _row(name: str, before: pd.DataFrame, after: pd.DataFrame, metric: str) -> l
     means = []
     for side in (before, after):
         summary = summarise(side.assign(one=0), metric, ["one"])
-        means += [number(100 * mean, 1, 100 * std) for mean, std in zip(summary["mean"], summary["std"])] or [NONE]
+        means.append(percent(summary.iloc[0]) if len(summary) else NONE)
     return [name, *means, *columns_of(difference(after, before, metric))]

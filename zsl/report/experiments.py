@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from zsl.report.cells import Cell, cells, layout
-from zsl.report.formats import MISSING, NONE, Table, number
+from zsl.report.formats import MISSING, NONE, Table, number, percent
 from zsl.report.records import common_splits, of_cells, selection_of
 from zsl.report.statistics import Difference, difference, repetitions, summarise
 from zsl.report.tables import RULES, finish
@@ -55,7 +55,7 @@ def ablation(records: pd.DataFrame, extra: Sequence[str] = ()) -> list[Table]:
             paired = None if one is mine[0] or mine[0].id not in runs else difference(
                 runs[one.id], runs[mine[0].id], METRIC
             )  # fmt: skip
-            table.rows.append([one.group, one.variant, number(100 * row["mean"], 1, 100 * row["std"]),
+            table.rows.append([one.group, one.variant, percent(row),
                                *columns_of(paired), repetitions(row["n_splits"], row["n_seeds"])])  # fmt: skip
         table.notes = [
             "Only class splits that every row has. Difference: to the first row, in points, paired over class splits "
@@ -96,8 +96,7 @@ def curves(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> tuple
             here = points[(points["setting"] == setting) & (points["value"] == value)].set_index("line")
             row: list[Any] = [setting, number(value, 3 if value < 1 else 0)]
             for line in _lines(name, mine):
-                known = line in here.index
-                row.append(number(100 * here.loc[line, "mean"], 1, 100 * here.loc[line, "std"]) if known else MISSING)
+                row.append(percent(here.loc[line]) if line in here.index else MISSING)
             table.rows.append([*row, repetitions(*here[["n_splits", "n_seeds"]].max()) if len(here) else ""])
         table.notes = [
             "Mean ± standard deviation over class splits (over seeds where there is one split). The points of a curve "

@@ -17,6 +17,8 @@ _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "±": r"$\pm$", "<": "$<$", ">": "$>$", "|": "$|$",
 })  # fmt: skip
 MISSING, NONE = "missing", "-"
+# How many letters in small print fit across a page of LaTeX's article, and what the gap of a column takes of them.
+_LETTERS, _GAP = 78, 1.4
 
 
 class Number(float):
@@ -39,6 +41,11 @@ def number(value: float | None, digits: int = 1, std: float = math.nan, *, sign:
     return out
 
 
+def percent(row: pd.Series) -> Any:
+    """The mean of a row of :func:`zsl.report.statistics.summarise` in percent, with its standard deviation."""
+    return number(100 * row["mean"], 1, 100 * row["std"])
+
+
 def marked(text: str, marks: str) -> str:
     """Text followed by the marks of its footnotes: ``CUB [b]``."""
     return " ".join(filter(None, (text, "".join(f"[{mark}]" for mark in marks))))
@@ -58,8 +65,8 @@ class Table:
     """Text, or numbers of :func:`number`"""
     left: int = 1
     """How many columns of words come before those of numbers"""
-    together: int = 6
-    """How many columns of numbers a printed page holds"""
+    together: int = 1
+    """How many neighbouring columns of numbers stay on one printed page"""
     notes: list[str] = field(default_factory=list)
     """Paragraphs under the table"""
     footnotes: dict[str, str] = field(default_factory=dict)
@@ -98,7 +105,13 @@ def markdown(table: Table) -> str:
 def latex(table: Table) -> str:
     """``longtable`` environments for the packages booktabs and longtable; a wide table becomes several."""
     words, numbers = table.columns[: table.left], table.columns[table.left :]
-    parts = [numbers[i : i + table.together] for i in range(0, len(numbers), table.together)]
+    widths = {c: _GAP + max(map(len, [c, *table.text[c]])) for c in table.columns}
+    parts: list[list[str]] = [[]]
+    for i in range(0, len(numbers), table.together):
+        group = numbers[i : i + table.together]
+        if parts[-1] and sum(widths[c] for c in words + parts[-1] + group) > _LETTERS:
+            parts.append([])
+        parts[-1] += group
     out = [r"% needs \usepackage[T1]{fontenc} \usepackage{booktabs} \usepackage{longtable}"]
     for i, part in enumerate(parts):
         text = table.text[words + part].map(escape).rename(columns=escape)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from zsl.report.cells import Cell, cells, command_of, key_of, layout, value_of
-from zsl.report.formats import MISSING, NONE, Table, marked, number
+from zsl.report.formats import MISSING, NONE, Table, marked, number, percent
 from zsl.report.records import common_splits, of_cells, selection_of
 from zsl.report.statistics import repetitions, summarise
 
@@ -31,9 +31,10 @@ def table0(records: pd.DataFrame, extra: Sequence[str] = ()) -> Table:
     mine = of_cells(found, records)
     paper = layout("paper.yaml")
     columns = ["data", "feature", "split", "rule"]
-    columns += [f"hit@{k} {what}" for k in (1, 3, 5) for what in ("paper", "ours", "difference")]
+    for k in (1, 3, 5):
+        columns += [f"hit@{k} paper", f"hit@{k} ours", f"difference@{k}"]
     out = Table("table0", "Table 0: coupled dictionaries, flat hit@K per image in percent", selection_of(mine),
-                [*columns, "acc_class", "repetitions"], left=4, footnotes=paper["footnotes"])  # fmt: skip
+                [*columns, "acc_class", "repetitions"], left=4, together=3, footnotes=paper["footnotes"])  # fmt: skip
     metrics = [f"{stage}/{name}" for stage in RULES for name in ("hit_1", "hit_3", "hit_5", "acc_class")]
     ours = {metric: summarise(mine, metric, ["cell"]) for metric in metrics}
     for one in found:
@@ -75,9 +76,10 @@ def methods(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> Tabl
     head = ["method"]
     for column in columns:
         data = titles[column["data"]]
-        head += [f"{data} paper", f"{data} ours", f"{data} difference"] if "paper" in column else [data]
+        head += [f"{data} paper", f"{data} ours", f"{data} diff."] if "paper" in column else [data]
     title = f"Table {name[-1]}: methods, flat hit@1 per image in percent; paper's columns with {columns[0]['feature']}"
-    out = Table(name, title, selection_of(mine), head, footnotes=paper["footnotes"] | says)
+    out = Table(name, title, selection_of(mine), head, together=3,
+                footnotes=paper["footnotes"] | says)  # fmt: skip
     ours = {stage: summarise(compared, f"{stage}hit_1", ["cell"]) for stage in ("", *(f"{rule}/" for rule in RULES))}
     for method, about in paper["methods"].items():
         if method not in paper[name]:
@@ -128,8 +130,8 @@ def _beside(printed: float | str | None, ours: pd.DataFrame, cell: str | None, r
     shown = number(float(theirs), 2, marks=marks)
     if cell not in ours.index:
         return [shown, "not run" if cell is None else NONE if ran else MISSING, NONE]
-    mean, std = 100 * ours.loc[cell, "mean"], 100 * ours.loc[cell, "std"]
-    return [shown, number(mean, 1, std), number(mean - float(theirs), 1, sign=True)]
+    row = ours.loc[cell]
+    return [shown, percent(row), number(100 * row["mean"] - float(theirs), 1, sign=True)]
 
 
 def _mean(ours: pd.DataFrame, cell: str) -> list[Any]:
@@ -137,7 +139,7 @@ def _mean(ours: pd.DataFrame, cell: str) -> list[Any]:
     if cell not in ours.index:
         return [MISSING, ""]
     row = ours.loc[cell]
-    return [number(100 * row["mean"], 1, 100 * row["std"]), repetitions(row["n_splits"], row["n_seeds"])]
+    return [percent(row), repetitions(row["n_splits"], row["n_seeds"])]
 
 
 def _feature(one: Cell) -> str:
