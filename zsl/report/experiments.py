@@ -52,11 +52,10 @@ def ablation(records: pd.DataFrame, extra: Sequence[str] = ()) -> list[Table]:
                 table.rows.append([one.group, one.variant, MISSING, NONE, NONE, NONE, ""])
                 continue
             row = means.loc[one.id]
-            paired = None if one is mine[0] or mine[0].id not in runs else difference(
-                runs[one.id], runs[mine[0].id], METRIC
-            )  # fmt: skip
-            table.rows.append([one.group, one.variant, percent(row),
-                               *columns_of(paired), repetitions(row["n_splits"], row["n_seeds"])])  # fmt: skip
+            base = runs.get(mine[0].id)
+            paired = None if one is mine[0] or base is None else difference(runs[one.id], base, METRIC)
+            count = repetitions(row["n_splits"], row["n_seeds"])
+            table.rows.append([one.group, one.variant, percent(row), *columns_of(paired), count])
         table.notes = [
             "Only class splits that every row has. Difference: to the first row, in points, paired over class splits "
             "with the Nadeau-Bengio correction for their overlap, over the classes by bootstrap (no p) where there is "

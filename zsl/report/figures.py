@@ -191,19 +191,24 @@ def ratio_bars(ratios: pd.DataFrame) -> Figure:
         The first contender is the unit; NaN where one was not timed.
     """
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
-    n = len(ratios.columns)
-    figure = Figure(figsize=(8, 1.2 + 0.2 * (n + 1) * len(ratios)), layout="constrained")
-    axes = figure.subplots()
-    for i, name in enumerate(ratios):
-        bars = axes.barh(np.arange(len(ratios)) + (i - (n - 1) / 2) / (n + 1), ratios[name], 1 / (n + 1), label=name,
-                         color=COLOURS[i % len(COLOURS)])  # fmt: skip
-        axes.bar_label(bars, [f"{v:.3g}" if v == v else "" for v in ratios[name]], padding=3, fontsize=7)
-    axes.set_yticks(range(len(ratios)), [str(problem).replace(", ", "\n", 1) for problem in ratios.index], fontsize=8)
+    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(ratios)}
+    timed = {problem: row.dropna() for problem, row in ratios.iterrows()}
+    figure = Figure(figsize=(8, 1.2 + 0.2 * sum(map(len, timed.values())) + 0.15 * len(timed)), layout="constrained")
+    axes, y, ticks = figure.subplots(), 0.0, []
+    for row in timed.values():
+        bars = axes.barh(y + np.arange(len(row)), row, 0.9, color=[colours[name] for name in row.index])
+        axes.bar_label(bars, fmt="{:.3g}", padding=3, fontsize=7)
+        ticks.append(y + (len(row) - 1) / 2)
+        y += len(row) + 0.8
+    axes.set_yticks(ticks, [str(problem).replace(", ", "\n", 1) for problem in timed], fontsize=8)
     axes.invert_yaxis()
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.margins(x=0.12, y=0.01)
     axes.axvline(1, color="grey", linewidth=0.8, linestyle=":", zorder=0)
     axes.set_xlabel(f"time per row, in units of that of {ratios.columns[0]} on the same problem")
-    figure.legend(loc="outside upper center", ncols=3, fontsize=8)
+    handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=3, fontsize=8)
     return figure
