@@ -7,12 +7,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zsl.errors import UserError, unforeseen, writing
-
-if TYPE_CHECKING:
-    from zsl.report.formats import Table
+from zsl.report import cells, experiments, tables
+from zsl.report.compare import compare
+from zsl.report.dashboard import dashboard
+from zsl.report.diff import diff
+from zsl.report.figures import save_figure
+from zsl.report.formats import Table, save, show
+from zsl.report.panel import newest, panel
+from zsl.report.records import read_records
 
 EXPERIMENTS = {
     "table0": "the paper's Table 0: coupled dictionaries on all data, features and splits",
@@ -82,9 +87,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _experiment(arguments: argparse.Namespace) -> None:
-    from zsl.report import cells, experiments, tables
-    from zsl.report.records import read_records
-
     name = arguments.name
     folder, output, extra = _words(arguments)
     failed: list[str] = []
@@ -107,9 +109,6 @@ def _experiment(arguments: argparse.Namespace) -> None:
 
 def _write(tables: Sequence[Table], out: Path, name: str, figures: Mapping[str, Any] = MappingProxyType({})) -> None:
     """Print tables, and write them and figures to a folder."""
-    from zsl.report.figures import save_figure
-    from zsl.report.formats import save, show
-
     for table in tables:
         show(table)
     with writing(out, "set --out to another folder"):
@@ -121,31 +120,25 @@ def _write(tables: Sequence[Table], out: Path, name: str, figures: Mapping[str, 
 
 def _words(arguments: argparse.Namespace) -> tuple[Path, list[str], list[str]]:
     """The folder of records, the override that sends runs there, and the other overrides."""
-    from zsl.report.cells import key_of, value_of
-
     folders = [w for w in arguments.words if "=" not in w]
     overrides = [w for w in arguments.words if "=" in w]
-    place = value_of(overrides, "output_dir")
+    place = cells.value_of(overrides, "output_dir")
     if len(folders) + (place is not None) > 1:
         raise UserError(f"one folder of records is needed, not several: {', '.join((*folders, place or ''))}.")
     given = folders[0] if folders else place
     if folders and not Path(folders[0]).is_dir() and not arguments.run:
         raise UserError(f"{folders[0]} does not exist or is no folder; name the folder of records, or add --run.")
     output = [f"output_dir={given}"] if given else []
-    return Path(given or "multirun"), output, [o for o in overrides if key_of(o) != "output_dir"]
+    return Path(given or "multirun"), output, [o for o in overrides if cells.key_of(o) != "output_dir"]
 
 
 def _figure(arguments: argparse.Namespace) -> None:
-    from zsl.report.cells import start
-    from zsl.report.figures import save_figure
-    from zsl.report.panel import newest, panel
-
     if not 0 <= arguments.seed < 2**32:
         raise UserError(f"--seed {arguments.seed} is out of range; it is a whole number from 0 to {2**32 - 1}.")
     folder, output, extra = _words(arguments)
     if extra and not arguments.run:
         raise UserError(f"{' '.join(extra)} is for a run; add --run, or name the folder of one.")
-    if arguments.run and (status := start(["experiment=figure", *extra, *output])) != 0:
+    if arguments.run and (status := cells.start(["experiment=figure", *extra, *output])) != 0:
         sys.exit(status)
     if arguments.run or not output:
         folder /= "figure"  # where the experiment puts its runs
@@ -159,25 +152,15 @@ def _figure(arguments: argparse.Namespace) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from zsl.report.compare import compare
-    from zsl.report.formats import show
-    from zsl.report.records import read_records
-
     show(compare(read_records(arguments.folder), arguments.metric))
 
 
 def _diff(arguments: argparse.Namespace) -> None:
-    from zsl.report.diff import diff
-    from zsl.report.records import read_records
-
     table = diff(read_records(arguments.before), read_records(arguments.after), arguments.metric)
     _write([table], arguments.out or arguments.after / "report", "diff")
 
 
 def _dashboard(arguments: argparse.Namespace) -> None:
-    from zsl.report.dashboard import dashboard
-    from zsl.report.records import read_records
-
     path = arguments.out or arguments.folder / "dashboard.html"
     page = dashboard(read_records(arguments.folder), arguments.folder.resolve().name)
     with writing(path, "set --out to another file"):
@@ -187,7 +170,6 @@ def _dashboard(arguments: argparse.Namespace) -> None:
 
 
 def _theory(arguments: argparse.Namespace) -> None:
-    from zsl.report.formats import show
     from zsl.report.theory import table
 
     show(table(arguments))
