@@ -22,6 +22,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from report_records import frame, record
+from zsl import inference
 from zsl.config import compose, options
 from zsl.errors import UserError
 from zsl.experiment.run import run
@@ -79,6 +80,13 @@ def test_every_experiment_says_its_name():
     assert {name: compose([f"experiment={name}"]).experiment for name in options("experiment")} == {
         name: name for name in options("experiment")
     }
+
+
+def test_rules_of_the_experiments_exist():
+    found = [one for name in ("ablation", "imbalance") for one in cells.cells(name, ["data=digits"])]
+    rules = {cells.value_of(one.overrides, "inference.labels") for one in found} - {None}
+    assert len(rules) > 5
+    assert all(callable(getattr(inference, rule, None)) for rule in rules)
 
 
 def test_repetitions_are_those_of_the_data():

@@ -7,6 +7,7 @@ line), so that a table finds them without comparing settings.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import shlex
 import subprocess
@@ -108,52 +109,33 @@ def cells(experiment: str, extra: Sequence[str] = ()) -> list[Cell]:
         For overrides that would make one cell another, have several values, or do not exist.
     """
     chosen = blocks(experiment, extra)
-    makers = {"table0": _table0, "table1": _methods, "table3": _methods, "ablation": _ablation}
-    out = []
-    for data, variant, overrides, rest in makers.get(experiment, _curves)(experiment, chosen):
-        mine = extra if data in chosen else ()
-        out.append(_cell(experiment, data, variant, tuple(overrides), mine, rest))
+    out = [_cell(experiment, *part, extra if part[0] in chosen else ()) for part in _parts(experiment, chosen)]
     _check(out, extra)
     return out
 
 
-_Part = tuple[str, str, Sequence[str], dict[str, Any]]
-
-
-def _table0(experiment: str, chosen: Sequence[str]) -> Iterator[_Part]:
-    for row in layout()[experiment]["rows"]:
+def _parts(experiment: str, chosen: Sequence[str]) -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
+    """Of every cell its block of data, its variant, the variant's overrides, and other fields of :class:`Cell`."""
+    node, paper = layout()[experiment], layout("paper.yaml")
+    for row in node.get("rows", ()):
         for feature in row.get("features", [""]):
             yield row["data"], feature, [f"feature={feature}"] if feature else [], {"group": row.get("paper", "")}
-
-
-def _methods(experiment: str, chosen: Sequence[str]) -> Iterator[_Part]:
-    paper = layout("paper.yaml")
-    for column in layout()[experiment]["columns"]:
+    for column in node.get("columns", ()):
         feature = [f"feature={column['feature']}"] if "feature" in column else []
         for name, method in paper["methods"].items():
             if name in paper[experiment] and "model" in method:
                 yield column["data"], method["model"], [*feature, f"model={method['model']}"], {}
         # One run has the results of all three rules. The paper gives no grid for its own method.
         yield column["data"], "coupled", [*feature, "model=coupled", "inference=taaw", "tune=none"], {}
-
-
-def _ablation(experiment: str, chosen: Sequence[str]) -> Iterator[_Part]:
-    node = layout()[experiment]
-    for data in chosen:
+    for data in chosen if "groups" in node else ():
         for group in ({"name": "", "variants": [node["base"]]}, *node["groups"]):
             for variant, overrides in variants(group["variants"]):
                 yield data, variant, overrides, {"group": group["name"]}
-
-
-def _curves(experiment: str, chosen: Sequence[str]) -> Iterator[_Part]:
-    node = layout()[experiment]
     models = variants(node.get("models", [{"name": "coupled", "overrides": ["model=coupled", "inference=taaw"]}]))
-    for data in chosen:
-        for curve in node["curves"]:
-            values = curve["values"][data] if isinstance(curve["values"], dict) else curve["values"]
-            for variant, overrides in models:
-                rest = {"group": curve["name"], "key": curve["key"], "values": tuple(values)}
-                yield data, variant, overrides, rest
+    for data, curve in itertools.product(chosen, node.get("curves", ())):
+        values = curve["values"][data] if isinstance(curve["values"], dict) else curve["values"]
+        for variant, overrides in models:
+            yield data, variant, overrides, {"group": curve["name"], "key": curve["key"], "values": tuple(values)}
 
 
 def variants(nodes: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
@@ -181,17 +163,16 @@ def blocks(experiment: str, extra: Sequence[str] = ()) -> list[str]:
 
 
 def _cell(
-    experiment: str, data: str, variant: str, overrides: tuple[str, ...], extra: Sequence[str], rest: dict[str, Any]
+    experiment: str, data: str, variant: str, overrides: list[str], rest: dict[str, Any], extra: Sequence[str]
 ) -> Cell:
     block = layout()["data"][data]
     repeats = [block["splits"]] if "splits" in block else []
+    drawn = any(o.startswith("subset.") for o in (*extra, rest.get("key", "")))  # the images that train
     if repeats and key_of(repeats[0]) == "split.seed":
         # table0 repeats the dictionaries on each split, the others need one run per split.
         repeats.append("seed=range(2)" if experiment == "table0" else "seed=0")
-    elif not any(key_of(o) == "seed" for o in extra) and "subset." not in rest.get("key", ""):
-        model = value_of(overrides, "model") or "coupled"
-        if not _is_random(model):
-            repeats.append("seed=0")  # all seeds would give the same result
+    elif not (drawn or _is_random(value_of(overrides, "model") or "coupled")):
+        repeats.append("seed=0")  # all seeds would give the same result
     own = {"seed", *map(key_of, repeats)}  # a split without folds has no use for split.fold
     swept = [o for o in extra if key_of(o) in own]
     given = tuple(o for o in extra if key_of(o) not in (*REPEATS, "data"))
