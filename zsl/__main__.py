@@ -1,4 +1,4 @@
-"""The command ``zsl`` (also ``python -m zsl``): ``run``, ``data``, ``extract``, ``predict``, ``report``, ``bench``, ..."""
+"""The command ``zsl`` (also ``python -m zsl``), which passes its arguments on to ``zsl run``, ``zsl data``, ..."""
 
 from __future__ import annotations
 

@@ -127,5 +127,5 @@ def raise_if_interrupted() -> None:
 
 
 def interruption() -> BaseException | None:
-    """The exception of the signal that was received last, or None: any exception after a signal is due to the signal."""
+    """The exception of the last signal, or None. Any exception after a signal is due to the signal."""
     return _received[-1] if _received else None

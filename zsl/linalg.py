@@ -1,4 +1,4 @@
-"""Linear algebra that models, inference and reports share: distances, unit rows, sums over classes, ridge regression."""
+"""Linear algebra that several packages share: distances, unit rows, sums over classes, ridge regression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``zsl run``, also ``python -m zsl.main [GROUP=OPTION] [KEY=VALUE] [-m]``. Nothing heavy is imported here."""
+"""The command ``zsl run`` (also ``python -m zsl.main``): runs and sweeps. Nothing heavy is imported here."""
 
 from __future__ import annotations
 

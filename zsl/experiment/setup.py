@@ -11,7 +11,7 @@ from zsl.checks import Count, Seed, check_arguments, check_value
 from zsl.classifier import ZeroShotClassifier
 from zsl.config import compose, inference_arguments, options, resolve
 from zsl.config.objects import build, locate
-from zsl.data.load import load_table
+from zsl.data.load import load_table, load_transforms
 from zsl.data.subsets import subset
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
@@ -86,8 +86,7 @@ def checked(cfg: DictConfig) -> Setup:
     for node, group in ((dataset, "dataset"), (feature, "feature"), (split, "split")):
         if not isinstance(node.get("name"), str):
             raise UserError(f"{group}.name={node.get('name')!r} is not text; quote it: {group}.name=\"'...'\".")
-    semantics = dict(dataset["semantics"])
-    source, missing = semantics.pop("source"), semantics.pop("missing")
+    source, missing = (dataset["semantics"][k] for k in ("source", "missing"))
     check_value(Literal["mean", "drop", "keep"], missing, "dataset.semantics.missing")
     check_value(Seed | None, dataset["shuffle_attributes"], "dataset.shuffle_attributes")
     _check_split(split, dataset["name"])
@@ -97,11 +96,12 @@ def checked(cfg: DictConfig) -> Setup:
         check_value(bool, evaluation[key], f"evaluation.{key}")
     check_value(Count, evaluation["n_validation_splits"], "evaluation.n_validation_splits")
     inference = _inference(config["inference"], allow)
+    transforms = load_transforms(dataset, feature, allow)
     classifier = ZeroShotClassifier(
         model=build(config["model"], "model", allow_targets=allow),
         inference=inference,
-        preprocess=build(feature, "feature", allow_targets=allow),
-        semantics=build({"_target_": feature["_target_"], **semantics}, "dataset.semantics", allow_targets=allow),
+        preprocess=transforms[0],
+        semantics=transforms[1],
         calibrate=evaluation["calibrate"],
         n_validation_splits=evaluation["n_validation_splits"],
         seed=config["seed"],

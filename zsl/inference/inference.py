@@ -120,8 +120,8 @@ class Inference(BaseEstimator):
         if attribute_rule is None:
             if label_rule is not None and "Z_hat" in label_rule.asks_for:
                 raise UserError(
-                    f"inference.attributes=own and inference.labels={labels} do not go together: {labels} needs predicted "
-                    "attributes; use inference.attributes=agnostic with a model that predicts attributes."
+                    f"inference.attributes=own and inference.labels={labels} do not go together: {labels} needs "
+                    "predicted attributes; use inference.attributes=agnostic with a model that predicts attributes."
                 )
             return
         if not hasattr(model, "predict_attributes"):

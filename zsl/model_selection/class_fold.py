@@ -46,8 +46,8 @@ class ClassFold(BaseEstimator):
         classes, codes = np.unique(np.asarray(y), return_inverse=True)
         if not 2 <= self.n_splits <= len(classes):
             raise UserError(
-                f"n_splits={self.n_splits} does not fit {len(classes)} classes; it is at least 2 and at most the number "
-                "of classes."
+                f"n_splits={self.n_splits} does not fit {len(classes)} classes; it is at least 2 and at most their "
+                "number."
             )
         for held in class_folds(len(classes), self.n_splits, self.random_state):
             test = np.isin(codes, held)

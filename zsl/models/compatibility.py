@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zsl.checks import Array, Count, Positive, Seed
-from zsl.linalg import class_means
 from zsl.errors import raise_if_interrupted
+from zsl.linalg import class_means
 from zsl.models.base import GridCache, InductiveModel
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel  # type: ignore[attr-defined]
 
-from zsl.errors import UserError
 from zsl.classifier import ZeroShotClassifier
+from zsl.errors import UserError
 from zsl.predict.__main__ import rank
 
 

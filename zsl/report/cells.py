@@ -1,81 +1,87 @@
-"""The cells of an experiment, as ``cells.yaml`` says.
+"""The cells of an experiment, as ``cells.yaml`` lists them, and the commands that fill them.
 
-The commands that fill them are in :mod:`zsl.report.running`, which records belong to a cell in
-:mod:`zsl.report.matching`, numbers over its repetitions in :mod:`zsl.report.numbers`.
+A cell is one row of a table or one curve. Its runs carry the cell's name in their records (``cell=ID`` on the command
+line), so that a table finds them without comparing settings.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from zsl.config import compose, groups, is_sweep, resolve
+from zsl.config import PLACES, compose, conf_dir, groups, is_sweep, resolve
+from zsl.config.objects import build
+from zsl.data.load import load_table
 from zsl.errors import UserError
-from zsl.inference.prediction import TRANSDUCTIVE
-from zsl.report.numbers import split_of
 
-SEED = -1
-"""In a cell's configuration: whatever seed the run has"""
-# Overrides that repeat a run.
-_REPEATS = ("seed", "split.seed", "split.fold")
-# What makes an experiment the one that it is called, each with the keys that it decides.
-_DECIDED = {
-    "experiment": (),
-    "dataset": ("_target_", "name"),
-    "split": ("_target_", "name"),
-    "model": ("_target_", "name"),
-    "inference": ("attributes", "labels"),
-    "tune": ("name",),
-}
+# These keys repeat a run; a cell holds all of its repetitions.
+REPEATS = ("seed", "split.seed", "split.fold")
+# These keys of a group name its option, and with it what a cell is.
+_NAMES = ("name", "_target_", "attributes", "labels")
+# How many seconds a run may take to end after Ctrl-C.
+_PATIENCE_S = 10
 
 
-@dataclass
+@dataclass(frozen=True)
 class Cell:
-    """One row of a table or one point of a curve."""
+    """One row of a table, or one curve."""
 
     experiment: str
     data: str
     """Name of the block in ``cells.yaml``"""
     title: str
-    """Of the data"""
+    """Title of the data"""
     variant: str
-    """What varies: a feature, a method, a setting"""
+    """What the row shows: a feature, a method, a setting"""
     overrides: tuple[str, ...]
     repeats: tuple[str, ...]
     """Overrides that sweep the repetitions"""
-    point: tuple[str, Any] | None = None
-    """Key and value of a point of a curve"""
-    group: str = ""
-    """Heading in a table of variants"""
-    own: tuple[str, ...] = ()
-    """Keys that say which cell of the experiment this is"""
-    shared: tuple[str, ...] = ()
-    """Overrides that all cells on the same data have: the block's and the user's"""
     given: tuple[str, ...] = ()
-    """Of these the user's"""
-    records: list[Mapping[str, Any]] = field(default_factory=list)
-    of_other_data: int = 0
-    """Records left out because the data on this machine is not theirs"""
-    unverified: str | None = None
-    """Content hash of the records' data, where it could not be compared with the data itself"""
+    """Those of ``overrides`` that the user wrote"""
+    varied: tuple[str, ...] = ()
+    """Keys that differ between the cells of the experiment"""
+    group: str = ""
+    """Heading in a table of variants, or the title of a curve's axis"""
+    key: str = ""
+    """The key that a curve sweeps"""
+    values: tuple[Any, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The name that records of this cell carry; readable, and unique within the experiment."""
+        settings = sorted(o for o in self.given if key_of(o) not in PLACES and not key_of(o).startswith("hydra"))
+        parts = (self.data, self.variant, self.key, *settings)
+        return "/".join(re.sub(r"[^\w.+-]+", "-", part).strip("-") for part in parts if part)
 
     @property
     def settings(self) -> tuple[str, ...]:
-        return self.overrides if self.point is None else (*self.overrides, f"{self.point[0]}={self.point[1]}")
+        """The overrides on this data: the block's and the user's own."""
+        block = layout()["data"][self.data]["overrides"]
+        return tuple(o for o in self.overrides if key_of(o) != "dataset" and (o in block or o in self.given))
 
 
-@lru_cache(maxsize=1)
-def layout() -> dict[str, Any]:
-    """``cells.yaml``."""
-    return read_yaml("cells.yaml")
+def key_of(override: str) -> str:
+    """The key that an override sets."""
+    return override.lstrip("+").partition("=")[0]
 
 
-def read_yaml(name: str) -> dict[str, Any]:
-    """A YAML file beside this module."""
+def value_of(overrides: Iterable[str], key: str) -> str | None:
+    """The last value that overrides give a key, or None."""
+    return next((o.partition("=")[2] for o in reversed([*overrides]) if key_of(o) == key), None)
+
+
+@lru_cache
+def layout(name: str = "cells.yaml") -> dict[str, Any]:
+    """A YAML file beside this module: what experiments consist of, or what the paper prints."""
     from omegaconf import OmegaConf
 
     out = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name(name)))
@@ -86,174 +92,192 @@ def read_yaml(name: str) -> dict[str, Any]:
 # --- what an experiment consists of -------------------------------------------------------------------------
 
 
-def cell(experiment: str, data: str, variant: str, more: Iterable[str], extra: Iterable[str] = (), **rest: Any) -> Cell:
-    """A cell on a block of data; ``extra`` come from the user's command line and replace the block's settings.
+def cells(experiment: str, extra: Sequence[str] = ()) -> list[Cell]:
+    """The cells of an experiment.
 
-    Where ``data=NAME`` is among them, they are for these blocks only.
-    """
-    block, more, extra = layout()["data"][data], tuple(more), tuple(extra)
-    extra = tuple(o for o in extra if key_of(o) != "data" and data in blocks(experiment, extra))
-    repeats = [block["splits"]] if "splits" in block else []
-    if repeats and key_of(repeats[0]) == "split.seed":
-        # Repeated over class splits; table0 repeats dictionaries on each of them too.
-        repeats.append("seed=range(2)" if experiment == "table0" else "seed=0")
-    named = {key_of(o) for o in extra}
-    kept = tuple(o for o in repeats if key_of(o) not in named)
-    # Which splits are run is said of the blocks that have them; a published split has no seed.
-    repeated = {"seed", *(key_of(o) for o in repeats)}
-    swept = tuple(o for o in extra if key_of(o) in repeated)
-    given = tuple(o for o in extra if key_of(o) not in _REPEATS)
-    own = tuple(o for o in block["overrides"] if key_of(o) not in named)
-    out = Cell(experiment, data, block["title"], variant, (*own, *more, *given), (*kept, *swept), **rest)
-    out.own = (*map(key_of, more), *([out.point[0]] if out.point else []))
-    out.shared, out.given = (*own, *given), given
-    return out
-
-
-def check_given(found: Sequence[Cell], extra: Iterable[str]) -> None:
-    """Refuse overrides that would make one cell another, or that have several values.
+    Parameters
+    ----------
+    experiment : str
+        A key of ``cells.yaml``.
+    extra : sequence of str
+        The user's overrides. They replace those of the block of data; with ``data=NAME`` among them, they change only
+        the cells on these blocks.
 
     Raises
     ------
     UserError
-        For a key that the experiment varies or that it is named after, a sweep over anything but repetitions, and data
-        that it does not have.
+        For overrides that would make one cell another, have several values, or do not exist.
     """
-    name, extra = found[0].experiment, tuple(extra)
-    blocks(name, extra)
-    varied = {key for one in found for key in one.own}
-    fixed = {f"{group}.{k}" for group, keys in _DECIDED.items() for k in keys} | set(_DECIDED)
-    if name.startswith("table"):
-        fixed |= {"feature", "feature.name"}
-    for override in extra:
-        key = key_of(override)
-        if key == "data" or key in _REPEATS:
-            continue
-        if key in ("dataset", "split"):
-            known = ", ".join(dict.fromkeys(one.data for one in found))
-            raise UserError(f"{key} is what data=NAME chooses; leave it out, and name one of: {known}.")
-        if key in varied:
-            raise UserError(f"{key} is what {name} varies; leave it out.")
-        if key in fixed:
-            raise UserError(f"{key} is what {name} itself decides; leave it out.")
-        if f"{key}_relative" in varied:
-            raise UserError(f"{key} overrules {key}_relative, which is what {name} varies; leave it out.")
-        if is_sweep(override):
-            raise UserError(
-                f"{override} has several values, and a table has room for one; give one, or sweep only "
-                f"{', '.join(_REPEATS)}."
-            )
+    chosen = blocks(experiment, extra)
+    out = [_cell(experiment, *part, extra if part[0] in chosen else ()) for part in _parts(experiment, chosen)]
+    _check(out, extra)
+    return out
 
 
-def key_of(override: str) -> str:
-    """The key that an override sets."""
-    return override.lstrip("+").partition("=")[0]
+def _parts(experiment: str, chosen: Sequence[str]) -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
+    """Of every cell its block of data, its variant, the variant's overrides, and other fields of :class:`Cell`."""
+    node, paper = layout()[experiment], layout("paper.yaml")
+    for row in node.get("rows", ()):
+        for feature in row.get("features", [""]):
+            yield row["data"], feature, [f"feature={feature}"] if feature else [], {"group": row.get("paper", "")}
+    for column in node.get("columns", ()):
+        feature = [f"feature={column['feature']}"] if "feature" in column else []
+        for name, method in paper["methods"].items():
+            if name in paper[experiment] and "model" in method:
+                yield column["data"], method["model"], [*feature, f"model={method['model']}"], {}
+        # One run has the results of all three rules. The paper gives no grid for its own method.
+        yield column["data"], "coupled", [*feature, "model=coupled", "inference=taaw", "tune=none"], {}
+    for data in chosen if "groups" in node else ():
+        for group in ({"name": "", "variants": [node["base"]]}, *node["groups"]):
+            for variant, overrides in variants(group["variants"]):
+                yield data, variant, overrides, {"group": group["name"]}
+    models = variants(node.get("models", [{"name": "coupled", "overrides": ["model=coupled", "inference=taaw"]}]))
+    for data, curve in itertools.product(chosen, node.get("curves", ())):
+        values = curve["values"][data] if isinstance(curve["values"], dict) else curve["values"]
+        for variant, overrides in models:
+            yield data, variant, overrides, {"group": curve["name"], "key": curve["key"], "values": tuple(values)}
+
+
+def variants(nodes: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """Name and overrides of each variant; ``labels: [..]`` stands for one variant per label rule."""
+    out = []
+    for node in nodes:
+        name = node.get("name", "")
+        if "labels" not in node:
+            out.append((name, [*node["overrides"]]))
+        for rule in node.get("labels", ()):
+            out.append((f"{name}: {rule}" if name else rule, [*node["overrides"], f"inference.labels={rule}"]))
+    return out
 
 
 def blocks(experiment: str, extra: Sequence[str] = ()) -> list[str]:
     """The blocks of data of an experiment; ``data=NAME`` among the user's words chooses some."""
     node = layout()[experiment]
     tabled = [row["data"] for row in (*node.get("rows", ()), *node.get("columns", ()))]
-    known = list(dict.fromkeys(tabled)) or list(layout()["data"])
-    chosen = list(
-        dict.fromkeys(itertools.chain(*(o.partition("=")[2].split(",") for o in extra if key_of(o) == "data")))
-    )
-    for name in chosen:
+    known = list(dict.fromkeys(tabled or layout()["data"]))
+    chosen = (value_of(extra, "data") or "").split(",")
+    for name in filter(None, chosen):
         if name not in known:
             raise UserError(f"data={name} does not exist in {experiment}, which may have: {', '.join(known)}.")
-    return chosen or list(node.get("data", known))
+    return list(filter(None, chosen)) or list(node.get("data", known))
 
 
-def variants(nodes: Iterable[Mapping[str, Any]]) -> list[tuple[str, tuple[str, ...]]]:
-    """Name and overrides of each variant; ``labels: every`` and ``labels: transductive`` written out.
+def _cell(
+    experiment: str, data: str, variant: str, overrides: list[str], rest: dict[str, Any], extra: Sequence[str]
+) -> Cell:
+    block = layout()["data"][data]
+    repeats = [block["splits"]] if "splits" in block else []
+    drawn = any(o.startswith("subset.") for o in (*extra, rest.get("key", "")))  # the images that train
+    if repeats and key_of(repeats[0]) == "split.seed":
+        # table0 repeats the dictionaries on each split, the others need one run per split.
+        repeats.append("seed=range(2)" if experiment == "table0" else "seed=0")
+    elif not (drawn or _is_random(value_of(overrides, "model") or "coupled")):
+        repeats.append("seed=0")  # all seeds would give the same result
+    own = {"seed", *map(key_of, repeats)}  # a split without folds has no use for split.fold
+    swept = [o for o in extra if key_of(o) in own]
+    given = tuple(o for o in extra if key_of(o) not in (*REPEATS, "data"))
+    named = {key_of(o) for o in extra}
+    kept = [o for o in repeats if key_of(o) not in named]
+    fixed = [o for o in block["overrides"] if key_of(o) not in named]
+    varied = (*map(key_of, overrides), *([rest["key"]] if "key" in rest else []))
+    return Cell(experiment, data, block["title"], variant, (*fixed, *overrides, *given), (*kept, *swept), given, varied,
+                **rest)  # fmt: skip
 
-    A label rule that refuses the variant's model, such as one on codes a model without dictionaries, is no variant.
-    """
-    from zsl import inference
-    from zsl.report.trial import applies
 
-    out = []
-    for node in nodes:
-        overrides = tuple(node["overrides"])
-        if "labels" not in node:
-            out.append((str(node["name"]), overrides))
+@lru_cache
+def _is_random(model: str) -> bool:
+    from omegaconf import OmegaConf
+
+    return "seed" in OmegaConf.load(conf_dir() / "model" / f"{model}.yaml")
+
+
+def _check(found: Sequence[Cell], extra: Sequence[str]) -> None:
+    """Refuse the user's overrides where a cell would no longer be what its row says."""
+    name, varied = found[0].experiment, {key for one in found for key in one.varied}
+    for override in extra:
+        key = key_of(override)
+        if key == "data" or key in REPEATS:
             continue
-        for rule in inference.LABEL_RULES:
-            used = getattr(getattr(inference, rule), "information", ())
-            if (node["labels"] == "every" or TRANSDUCTIVE in used) and applies(overrides, rule):
-                name = f"{node['name']}: {rule}" if "name" in node else rule
-                out.append((name, (*overrides, f"inference.labels={rule}")))
+        chosen = key in varied or f"{key}_relative" in varied
+        named = key in groups() or key.rpartition(".")[2] in _NAMES
+        if chosen or (named and (name.startswith("table") or not key.startswith("feature"))):
+            raise UserError(f"{override} would change what {name} compares; leave it out (data=NAME chooses the data).")
+        if is_sweep(override):
+            raise UserError(f"{override} has several values; give one, or sweep only {', '.join(REPEATS)}.")
+    # Once per model, because models differ in the keys that they have.
+    for one in {(c.given, value_of(c.overrides, "model")): c for c in found if c.given}.values():
+        compose([f"experiment={name}", *one.overrides])
+
+
+# --- filling cells ------------------------------------------------------------------------------------------
+
+
+def arguments_of(one: Cell) -> list[str]:
+    """The arguments of ``zsl.main`` that fill a cell."""
+    swept = [f"{one.key}={','.join(map(str, one.values))}"] if one.key else []
+    return [f"experiment={one.experiment}", *one.overrides, *swept, *one.repeats, f"cell={one.id}"]
+
+
+def command_of(one: Cell, *more: str) -> str:
+    """The command that fills a cell, as it is typed into a shell."""
+    return "python -m zsl.main " + shlex.join([*arguments_of(one), *more])
+
+
+def data_of(one: Cell) -> tuple[str, str]:
+    """Block and feature of a cell: what has to be on this machine to run it."""
+    return one.data, value_of(one.overrides, "feature") or ""
+
+
+def lacking_data(found: Iterable[Cell]) -> dict[tuple[str, str], str]:
+    """Why data cannot be read on this machine, by :func:`data_of`; each is tried once, and nothing is fitted."""
+    out = {}
+    for name, one in {data_of(one): one for one in reversed([*found])}.items():
+        config = resolve(compose([f"experiment={one.experiment}", *one.overrides]))
+        dataset, allow = config["dataset"], config["allow_targets"]
+        try:
+            table = load_table(dataset, config["feature"]["name"], dataset["semantics"].get("source"), allow)
+            build(config["split"], "split", allow_targets=allow)(table)
+        except UserError as error:
+            out[name] = f"{one.title} {name[1]}".rstrip() + f": {error}"
     return out
 
 
-# --- what is compared ---------------------------------------------------------------------------------------
+def fill(found: Sequence[Cell], output: Sequence[str] = ()) -> list[str]:
+    """Run the commands of the cells whose data is here; a message says which data is left out, and why.
 
-
-def share_splits(
-    cells: Iterable[Cell], *, seeds: bool = False, called: Callable[[Cell], str] | None = None
-) -> str | None:
-    """Keep of cells to be compared only the records on class splits that all of them have.
-
-    Accuracy differs more between splits than between settings, so that a mean over other splits is another number.
-    Cells without records do not count. With ``seeds`` (the points of a curve) the dictionary seeds must agree as well;
-    among methods they need not, since in some nothing is random. ``called`` names a cell for people.
+    Parameters
+    ----------
+    found : sequence of Cell
+    output : sequence of str
+        Further overrides of every run, such as ``output_dir=FOLDER``.
 
     Returns
     -------
-    str or None
-        What was left out and because of which cells, in a sentence; None if nothing was.
+    list of str
+        The commands that failed. A job that fails leaves its cell empty, and the other jobs go on.
     """
-
-    def repetition(record: Mapping[str, Any]) -> tuple[str, Any]:
-        return split_of(record), record["key"]["seed"] if seeds else None
-
-    filled = [c for c in cells if c.records]
-    if not filled:
-        return None
-    has = [{repetition(r) for r in c.records} for c in filled]
-    common, every = set.intersection(*has), set.union(*has)
-    for one in filled:
-        one.records = [r for r in one.records if repetition(r) in common]
-    if common == every:
-        return None
-    lacking = list(dict.fromkeys((called or label)(c) for c, mine in zip(filled, has) if mine != every))
-    names = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
-    what = "repetitions" if seeds else "class splits"
-    n = f"{len(every - common)} of {len(every)}"
-    return f"{filled[0].title}: {n} {what} left out, because not all have them (fewer: {names})."
+    absent = lacking_data(found)
+    for why in absent.values():
+        print(f"left out  {why}", file=sys.stderr)
+    failed = []
+    for one in found:
+        if data_of(one) not in absent:
+            print(f"running   {command_of(one, *output)}", file=sys.stderr, flush=True)
+            if start([*arguments_of(one), *output], quiet=True) != 0:
+                failed.append(command_of(one, *output))
+    return failed
 
 
-# --- configurations -------------------------------------------------------------------------------------------
+def start(arguments: Sequence[str], *, quiet: bool = False) -> int:
+    """Run ``zsl.main`` in a process of its own, wait for it, and return its exit status.
 
-
-def configuration(one: Cell) -> dict[str, Any]:
-    """The resolved configuration of a cell's runs; what follows the run's seed is :data:`SEED`.
-
-    Raises
-    ------
-    UserError
-        For a setting of the user's that does not exist or has no valid value.
+    Ctrl-C reaches that process as well; it gets the time to record how its runs ended.
     """
-    from omegaconf import OmegaConf
-
-    mine = [o for o in one.settings if o not in one.given]
-    chosen = tuple(o for o in mine if key_of(o) in groups())
-    # Composing takes a tenth of a second, and a curve has the same groups at each of its points.
-    cfg = _composed((f"experiment={one.experiment}", *chosen, *one.given)).copy()
-    for override in mine:
-        if override not in chosen:
-            key, _, text = override.partition("=")
-            value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]  # type: ignore[index,call-overload]
-            OmegaConf.update(cfg, key, value)
-    cfg.seed = SEED
-    return resolve(cfg)
-
-
-@lru_cache(maxsize=256)
-def _composed(overrides: tuple[str, ...]) -> Any:
-    return compose(overrides)
-
-
-def label(one: Cell) -> str:
-    """What varies in a cell, for a line of text."""
-    return one.variant if one.point is None else f"{one.variant}, {one.point[0]}={one.point[1]}"
+    command = [sys.executable, "-m", "zsl.main", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else None)
+    try:
+        return process.wait()
+    finally:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_S)
+        process.kill()  # does nothing once the process has ended

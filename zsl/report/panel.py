@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile
@@ -10,10 +9,10 @@ from zipfile import BadZipFile
 import numpy as np
 
 from zsl.errors import UserError, reason
-from zsl.report.compare import lacking
-from zsl.report.figures import six_panels
+from zsl.report.figures import panel_grid, tsne, unit_rows
+from zsl.report.records import row
 from zsl.runs.files import POINTS
-from zsl.runs.status import RESULTS
+from zsl.runs.status import RESULTS, read
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,53 +30,53 @@ def newest(folder: Path) -> Path:
 
 
 def panel(folder: Path, *, seed: int = 0, max_images: int = 1500) -> tuple[Figure, str]:
-    """The figure for one run folder, and what it shows in a sentence.
+    """The figure of one run folder, and its caption.
 
-    Both rows are embedded together (t-SNE of unit rows, as spreading sees them), so that positions compare. Of more
-    than ``max_images`` images a random part is drawn; labels and accuracies are those of all.
+    AAg stands above and AAw below; the columns are coloured by the true class, the nearest class and spread labels.
+    Both rows are embedded together, so that positions compare. Of more than ``max_images`` images a random part is
+    drawn; labels and accuracies are those of all.
+
+    Raises
+    ------
+    UserError
+        If the folder's files cannot be read, or lack the attribute-aware stage.
     """
-    from sklearn.manifold import TSNE
-
     from zsl.inference import spread
-    from zsl.linalg import unit_rows
 
     path = folder / POINTS
     try:
         with np.load(path) as file:
             stored = {k: file[k] for k in file.files}
         path = folder / RESULTS
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, EOFError, BadZipFile, KeyError) as error:
-        raise UserError(
-            f"{path} cannot be read ({reason(error)}); run it again, or name another run's folder."
-        ) from None
-    if lacks := lacking(record):
-        raise UserError(f"{path} is no complete record (it lacks {lacks}); run it again.")
+        record = row(read(path))
+    except (OSError, ValueError, EOFError, BadZipFile, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} cannot be read ({reason(error)}); run it again, or name another folder.") from None
     if "aaw/Z_hat" not in stored:
         raise UserError(f"{folder / POINTS} has no attribute-aware stage; run with inference=taaw.")
-    key, settings = record["key"], record["key"]["inference"]
+    settings = record["key"]["inference"]
     y, Z_unseen, names = stored["y"], stored["Z_unseen"], [str(c) for c in stored["classes"]]
-    rows = {"AAg": "aag", "AAw": "aaw"}
     chosen = np.sort(np.random.default_rng(seed).permutation(len(y))[:max_images])
-    stack = [unit_rows(Z_unseen), *(unit_rows(stored[f"{s}/Z_hat"])[chosen] for s in rows.values())]
-    V = np.vstack(stack)
-    perplexity = min(30, (len(V) - 1) / 3)
-    P = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(V)
+    stages = {"AAg": "aag", "AAw": "aaw"}
     M, n = len(Z_unseen), len(chosen)
-    points, labels = {}, {}
-    for i, (title, stage) in enumerate(rows.items()):
-        points[title] = np.vstack([P[:M], P[M + i * n : M + (i + 1) * n]])
-        near = stored[f"{stage}/scores"].argmax(axis=1)
-        passed = {k: settings[k] for k in ("mu", "sigma", "n_neighbors", "unit") if k in settings}
-        spreading = spread(stored[f"{stage}/Z_hat"], Z_unseen, **passed).argmax(axis=1)
-        labels[title] = {f"{title}: true classes": y[chosen]}
-        for words, guess in (("nearest class", near), ("labels spread", spreading)):
+    points = tsne(np.vstack([unit_rows(Z_unseen), *(unit_rows(stored[f"{s}/Z_hat"])[chosen] for s in stages.values())]),
+                  seed)  # fmt: skip
+    rows = []
+    for i, (title, stage) in enumerate(stages.items()):
+        mine = np.vstack([points[:M], points[M + i * n : M + (i + 1) * n]])
+        passed = {k: v for k, v in settings.get("spread", {}).items() if k in ("mu", "sigma", "n_neighbors", "unit")}
+        guesses = {
+            "nearest class": stored[f"{stage}/scores"].argmax(axis=1),
+            "labels spread": spread(stored[f"{stage}/Z_hat"], Z_unseen, **passed).argmax(axis=1),
+        }
+        panels = {f"{title}: true classes": (mine, y[chosen])}
+        for words, guess in guesses.items():
             accuracy = np.mean([(guess[y == m] == m).mean() for m in np.unique(y[y >= 0])])
-            labels[title][f"{title}: {words}, {accuracy:.1%}"] = guess[chosen]
-    where = f"{key['dataset']['name']}, {key['feature']['name']}, {key['split']['name']} split, seed {key['seed']}"
+            panels[f"{title}: {words}, {accuracy:.1%}"] = (mine, guess[chosen])
+        rows.append(panels)
     caption = (
-        f"{where}: predicted attributes of {n} of {len(y)} test images (t-SNE, perplexity {perplexity:.0f}, seed "
-        f"{seed}) and the attributes of the {M} unseen classes (circles with a black edge). Percentages: mean "
-        f"per-class accuracy on all test images. Settings: {key['selection'].removeprefix('none: ')}."
+        f"{record['dataset']}, {record['feature']}, {record['split_name']} split, seed {record['seed']}: predicted "
+        f"attributes of {n} of {len(y)} test images (t-SNE, seed {seed}) and the attributes of the {M} unseen classes "
+        f"(large markers with a black edge). Percentages: mean per-class accuracy on all test images. Settings: "
+        f"{record['selection']}."
     )
-    return six_panels(points, labels, names), caption
+    return panel_grid(rows, names), caption

@@ -208,6 +208,9 @@ class RunFolder:
             "record": os.path.relpath(where, self.folder) if Path(where).is_dir() else where,
             "sweep": self._sweep.get("id"),
             "metrics": dict(result.metrics),
+            # A table finds the result under the cell that this job was for too.
+            "experiment": self._config.get("experiment"),
+            "cell": self._config.get("cell"),
         }
         status.write(self.folder / status.SKIPPED, skipped)
         log.info("skipped: %s has this result already", where)

@@ -43,6 +43,11 @@ def records_of(folder: Path) -> list[Path]:
     return sorted(found)
 
 
+def skipped(folder: Path) -> Iterator[Path]:
+    """Every ``skipped.json`` under ``folder``: jobs whose result was there already."""
+    yield from _walk(folder, SKIPPED)
+
+
 def statuses(output_dir: Path) -> Iterator[Path]:
     """Every ``status.json`` under ``output_dir``."""
     yield from _walk(output_dir, STATUS)

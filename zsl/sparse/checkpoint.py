@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a long fit on disk, written whole or not at all, and read back for the same problem only."""
+"""Checkpoints: the state of a long fit in a file, which is written whole and read back for the same problem only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fitted classifier of a run folder as an MLflow model: code from ``zsl/predict/serving.py``, data from the file."""
+"""The fitted classifier of a run folder as an MLflow model, which ``zsl/predict/serving.py`` answers for."""
 
 from __future__ import annotations
 

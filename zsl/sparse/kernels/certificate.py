@@ -1,6 +1,6 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""Duality gaps of the active set's codes, in the units of :mod:`zsl.sparse.solvers.active_set`: ``p/2`` times Eq. (5)'s."""
+"""Duality gaps of the active set's codes, in units of ``p/2`` times those of Eq. (5)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,176 @@
+"""Means over splits, paired differences and the table of methods: by hand, and against SciPy."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+
+from report_records import frame, record
+from zsl.errors import UserError
+from zsl.experiment.run import run
+from zsl.report.compare import compare, edges
+from zsl.report.statistics import bootstrap, corrected_t, difference, mean_ranks, repetitions, summarise
+
+
+def test_seeds_are_averaged_within_their_split():
+    runs = frame([record("ab", s, v) for s, v in enumerate([0.2, 0.4])] + [record("cd", 0, 0.5)]).assign(cell="x")
+    (summary,) = summarise(runs, "acc_class", ["cell"]).itertuples()
+    assert_allclose([summary.mean, summary.std], [0.4, np.std([0.3, 0.5], ddof=1)])
+    assert_allclose(summary.error, summary.std / np.sqrt(2))
+    assert repetitions(summary.n_splits, summary.n_seeds) == "2 splits x 2 seeds"
+    # On one split the deviation is that of the seeds; a metric that no run has gives no rows.
+    (one,) = summarise(runs[:2], "acc_class", ["cell"]).itertuples()
+    assert_allclose(one.std, np.std([0.2, 0.4], ddof=1))
+    assert summarise(runs, "hit_5", ["cell"]).empty
+
+
+def test_without_overlap_it_is_the_paired_t_test():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(0.5, 0.1, (2, 8))
+    ours, expected = corrected_t(a - b, 0, 20), stats.ttest_rel(a, b)
+    interval = expected.confidence_interval(0.95)
+    assert_allclose([ours.p, ours.low, ours.high], [expected.pvalue, interval.low, interval.high])
+
+
+def test_correction_by_hand():
+    # d = 1, 2, 3: mean 2, variance 1; 5 unseen and 20 seen classes: 1/3 + 1/4 = 7/12.
+    got = corrected_t(np.array([1.0, 2.0, 3.0]), 5, 20)
+    assert_allclose(got.p, 2 * stats.t.sf(2 / np.sqrt(7 / 12), 2))
+    assert_allclose(got.high - got.mean, stats.t.ppf(0.975, 2) * np.sqrt(7 / 12))
+
+
+def test_the_correction_keeps_its_level_where_the_usual_test_does_not():
+    # Differences that share a part, as overlapping splits do: correlation n_test / (n_test + n_train) = 0.2.
+    rng, usual, corrected, n = np.random.default_rng(0), 0, 0, 2000
+    for _ in range(n):
+        d = np.sqrt(0.2) * rng.standard_normal() + np.sqrt(0.8) * rng.standard_normal(10)
+        usual += stats.ttest_1samp(d, 0).pvalue < 0.05
+        corrected += corrected_t(d, 5, 20).p < 0.05
+    assert usual / n > 0.15
+    assert 0.03 < corrected / n < 0.07
+
+
+def test_differences_are_paired_over_common_splits():
+    first = frame([record("ab", s, v) for s, v in enumerate([0.2, 0.4])] + [record("cd", 0, 0.5), record("ef", 0, 0.9)])
+    second = frame([record("ab", 0, 0.1), record("cd", 0, 0.1), record("gh", 0, 0.0)])
+    got = difference(first, second)
+    assert got.n == 2  # ef and gh have no pair
+    assert_allclose(got.mean, (0.2 + 0.4) / 2)
+
+
+def test_one_split_is_compared_over_its_classes_and_never_over_seeds():
+    # A hundred seeds without any noise: over seeds the difference would be certain.
+    first = frame([record("abc", s, 0.5, (0.9, 0.5, 0.1)) for s in range(100)])
+    second = frame([record("abc", s, 0.4, (0.1, 0.5, 0.6)) for s in range(100)])
+    got = difference(first, second)
+    assert got.how == "bootstrap over 3 classes"
+    assert_allclose(got.mean, (0.8 + 0 - 0.5) / 3)
+    assert got.low < 0 < got.high
+    assert np.isnan(got.p)
+    assert difference(first, second, "hit_1") is None
+    assert difference(first, second, "absent") is None
+
+
+def test_bootstrap_covers_what_it_should():
+    rng, covered, n = np.random.default_rng(1), 0, 300
+    for i in range(n):
+        got = bootstrap(rng.normal(0.3, 1, 40), n_draws=1000, seed=i)
+        covered += got.low <= 0.3 <= got.high
+    assert 0.90 < covered / n < 0.985
+
+
+def test_ranks_by_hand():
+    values = np.array([[0.5, 0.3, np.nan], [0.5, 0.2, 0.9], [0.1, 0.4, 0.8]])
+    # Not every method was run on the last split; on the first, two methods share ranks 1 and 2.
+    assert_allclose(mean_ranks(values), [(1.5 + 2) / 2, (1.5 + 3) / 2, (3 + 1) / 2])
+    assert np.isnan(mean_ranks(values[:, 2:])).all()
+
+
+# --- the table of methods -----------------------------------------------------------------------------------
+
+
+def methods():
+    """Two methods on three splits; b is better on two of them."""
+    values = {"a": [0.2, 0.5, 0.1], "b": [0.4, 0.3, 0.3]}
+    return [
+        record(split, 0, v, model={"name": m}) for m, vs in values.items() for split, v in zip(("ab", "cd", "ef"), vs)
+    ]
+
+
+def test_methods_are_compared_on_the_same_splits():
+    table = compare(frame(methods()))
+    rows = {row[0]: dict(zip(table.columns, row)) for row in table.rows}
+    assert list(rows) == ["b", "a"]
+    assert_allclose([rows["a"]["mean"], rows["a"]["std"]], [0.8 / 3, np.std([0.2, 0.5, 0.1], ddof=1)])
+    assert_allclose([rows["a"]["rank"], rows["b"]["rank"]], [5 / 3, 4 / 3])
+    assert rows["b"]["to best"] == "-"
+    assert_allclose(rows["a"]["to best"], (0.8 - 1.0) / 3)
+    assert str(rows["a"]["splits"]) == "3"
+    assert "d / f / random split: acc_class" in table.title
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda r: r["key"]["dataset"].update(content="other"), "differ in their dataset"),
+    (lambda r: r["key"]["dataset"].update(shuffle_attributes=1), "differ in their dataset"),
+    (lambda r: r["key"]["feature"].update(name="vgg19"), "differ in their feature"),
+    (lambda r: r["key"]["split"].update(name="standard"), "differ in their split"),
+    (lambda r: r["metrics"].pop("acc_class"), "acc_class is not in every record"),
+])  # fmt: skip
+def test_what_does_not_belong_together_makes_no_table(change, message):
+    records = methods()
+    change(records[0])
+    with pytest.raises(UserError, match=message):
+        compare(frame(records))
+
+
+def test_two_results_for_one_method_and_split_are_refused():
+    records = [*methods(), deepcopy(methods()[0])]
+    assert len(compare(frame(records)).rows) == 2
+    records[-1]["metrics"]["acc_class"] += 0.1
+    with pytest.raises(UserError, match="run twice on one split"):
+        compare(frame(records))
+
+
+def test_choices_at_the_edge_of_a_grid_are_counted():
+    def tuned(chosen, tried):
+        return record(chosen={"model.C": chosen}, tried=[{"model.C": v} for v in tried])
+
+    assert edges([tuned(1, [1, 2, 3]), tuned(3, [1, 2, 3]), tuned(2, [1, 2, 3])]) == {"model.C": 2}
+    # Two values, words and runs without tuning have no edges.
+    assert edges([tuned(1, [1, 2]), tuned("a", ["a", "b", "c"]), record()]) == {}
+
+
+@pytest.mark.slow
+def test_eszsl_on_real_images_is_near_the_formula(cifar_awa):
+    # The reference is the formula in NumPy, on the same features, attributes, splits and folds.
+    from zsl.config import compose, resolve
+    from zsl.experiment.loading import read_data, transform_data
+    from zsl.experiment.selection import fold, validation_folds
+
+    def formula(d, g, lam):
+        S, Y = d.Z_seen, np.eye(len(d.seen))[d.y]
+        left = np.linalg.solve(d.X.T @ d.X + g * np.eye(d.X.shape[1]), d.X.T @ Y @ S)
+        V = left @ np.linalg.inv(S.T @ S + lam * np.eye(S.shape[1]))
+        correct = (d.X_unseen @ V @ d.Z_unseen.T).argmax(axis=1) == d.y_unseen
+        return np.mean([correct[d.y_unseen == c].mean() for c in range(len(d.unseen))])
+
+    ours, reference = [], []
+    for seed in range(3):
+        cfg = compose([
+            "dataset=xlsa17", f"dataset.root={cifar_awa}", "feature.name=lite0_1280", "split=random",
+            "split.n_unseen=5", f"split.seed={seed}", "model=eszsl", "tracking=none",
+            "tune.grid={model.gamma:[1.0,10.0,100.0],model.lam:[1.0,10.0]}", "tune=class_cv",
+        ])  # fmt: skip
+        ours.append(run(cfg).metrics["acc_class"])
+        config = resolve(cfg)
+        raw = read_data(config)
+        folds = [transform_data(config, fold(raw, held)) for held in validation_folds(raw, 5, 0)]
+        points = [(g, lam) for g in (1.0, 10.0, 100.0) for lam in (1.0, 10.0)]
+        best = max(points, key=lambda point: np.mean([formula(f, *point) for f in folds]))
+        reference.append(formula(transform_data(config, raw), *best))
+    assert_allclose(ours, reference, atol=0.002)
+    assert np.mean(ours) > 0.4

@@ -1,0 +1,244 @@
+"""Records of runs as a pandas table: one row per ``results.json``, and the rows that belong to each cell."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from zsl.errors import UserError
+from zsl.report.cells import Cell
+from zsl.runs.status import RESULTS, read, results, skipped
+
+log = logging.getLogger(__name__)
+
+# These parts of a record's key are settings.
+_PARTS = ("model", "inference", "feature", "evaluation")
+# These keys of a model are found out by the run, read by tuning only, or about interruptions.
+_NOT_SET = ("grid", "n_atoms_used", "lam_used", "checkpoint", "checkpoint_minutes")
+# These keys of a split say which repetition it is, or follow from the data.
+_OF_ONE_SPLIT = ("name", "seed", "fold", "index", "rows", "unseen", "n_seen", "subset", "file", "path")
+
+
+# The columns besides one for each metric, and where in a record's key each comes from.
+_COLUMNS = {
+    "experiment": "experiment", "cell": "cell", "seed": "seed", "dataset": "dataset.name",
+    "content": "dataset.content", "feature": "feature.name", "split_name": "split.name", "rows": "split.rows",
+    "n_seen": "split.n_seen",
+}  # fmt: skip
+
+
+def read_records(folder: Path, *, needed: bool = True) -> pd.DataFrame:
+    """The records under a folder, and those of earlier runs for which its jobs were skipped.
+
+    Parameters
+    ----------
+    folder : Path
+        Any folder above the run folders.
+    needed : bool
+        Whether it is an error that there are no records.
+
+    Returns
+    -------
+    DataFrame
+        One row per record; of :func:`row`.
+
+    Raises
+    ------
+    UserError
+        If ``folder`` is a file, or if nothing is found that can be read.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; name the folder that holds the runs.")
+    found: list[tuple[Path, dict[str, Any]]] = [(path, {}) for path in sorted(results(folder))]
+    for mark in sorted(skipped(folder)):
+        about = read(mark)
+        path = (mark.parent / str(about.get("record")) / RESULTS).resolve()
+        if path.is_file():
+            found.append((path, {name: about.get(name) for name in ("experiment", "cell")}))
+    rows = []
+    for path, about in found:
+        try:
+            rows.append({**row(read(path), str(path.parent)), **about})
+        except (KeyError, TypeError, AttributeError) as error:
+            log.warning("%s is no complete record (%s) and is left out; run it again.", path, error)
+    if needed and not rows:
+        raise UserError(f"{folder} holds no {RESULTS} that can be read; run something first, such as `make compare`.")
+    return as_frame(rows)
+
+
+def as_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows of :func:`row` as a DataFrame, with all columns where there are none."""
+    more = ("folder", "simulated", "split", "n_unseen", "selection", "key", "record")
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*_COLUMNS, *more])
+
+
+def row(record: Mapping[str, Any], folder: str = "") -> dict[str, Any]:
+    """One record as a row: its metrics, what it is of, its ``key``, and the ``record`` itself.
+
+    ``split`` names the unseen classes.
+
+    Raises
+    ------
+    KeyError, TypeError, AttributeError
+        For a record that lacks a part.
+    """
+    key = {"experiment": None, "cell": None, **record["key"]}
+    for one in record["per_class"]:
+        one["class"], one["images"], one["predicted"]
+    return {
+        **{name: float("nan") if value is None else float(value) for name, value in record["metrics"].items()},
+        **{name: _at(key, path) for name, path in _COLUMNS.items()},
+        "folder": folder,
+        "simulated": bool((key["dataset"].get("provenance") or {}).get("simulated")),
+        "split": "/".join(key["split"]["unseen"]),
+        "n_unseen": len(key["split"]["unseen"]),
+        "selection": key["selection"].removeprefix("none: "),
+        "key": key,
+        "record": record,
+    }
+
+
+def _at(node: Any, path: str) -> Any:
+    """The value at a dotted path."""
+    for part in path.split("."):
+        node = node[part]
+    return node
+
+
+# --- settings -----------------------------------------------------------------------------------------------
+
+
+def settings_of(key: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything in a record's key that is a setting and no repetition, under dotted keys.
+
+    What tuning chose, and a seed that follows the run's, are not settings.
+    """
+    tune = key.get("tune") or {}
+    chosen = tune.get("chosen", {})
+    out = {"dataset": key["dataset"]["name"], "split": key["split"]["name"], "selection": key["selection"]}
+    for part in _PARTS:
+        out |= _flat(part, key.get(part) or {})
+    out |= _flat("tune", {k: v for k, v in tune.items() if k not in ("name", "chosen", "folds")})
+    semantics = {k: v for k, v in key["dataset"]["semantics"].items() if not isinstance(v, Mapping)}
+    out |= _flat("dataset.semantics", semantics)
+    out |= _flat("split", {k: v for k, v in key["split"].items() if k not in _OF_ONE_SPLIT})
+    out |= _flat("subset", {k: v for k, v in (key["split"].get("subset") or {}).items() if k != "seed"})
+    if key["dataset"].get("shuffle_attributes") is not None:
+        out["control"] = "attributes shuffled"
+    return {k: v for k, v in out.items() if k not in chosen and not (k.endswith(".seed") and v == key["seed"])}
+
+
+def _flat(prefix: str, node: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for k, v in node.items():
+        if k not in _NOT_SET:
+            out |= _flat(f"{prefix}.{k}", v) if isinstance(v, Mapping) else {f"{prefix}.{k}": v}
+    return out
+
+
+def text_of(value: Any) -> str:
+    """A setting as text that tells values apart."""
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+# --- the records of cells -----------------------------------------------------------------------------------
+
+
+def of_cells(found: Sequence[Cell], records: pd.DataFrame) -> pd.DataFrame:
+    """The records that name one of these cells, each repetition once: the newest.
+
+    Simulated data is left out. ``data`` is the cell's block, ``value`` the value of the key that a curve sweeps.
+
+    Raises
+    ------
+    UserError
+        If the records of one cell differ in their settings, or those of one block in their data.
+    """
+    known = {(one.experiment, one.id): one for one in found}
+    names = [known.get(name) for name in zip(records["experiment"], records["cell"])]
+    chosen = records.assign(of=names)
+    chosen = chosen[chosen["of"].notna() & ~chosen["simulated"].astype(bool)]
+    chosen = chosen.assign(
+        data=[one.data for one in chosen["of"]],
+        value=[_swept(key, one.key) if one.key else None for one, key in zip(chosen["of"], chosen["key"])],
+    )
+    points = zip(chosen["of"], chosen["value"])
+    chosen = chosen[np.array([not one.key or v in map(float, one.values) for one, v in points], dtype=bool)]
+    for _, mine in chosen.groupby("cell", sort=False):
+        _need_one_configuration(mine["of"].iloc[0], mine)
+    for (data, feature), mine in chosen.groupby(["data", "feature"], sort=False):
+        if mine["content"].nunique(dropna=False) > 1:
+            first, second = mine.drop_duplicates("content")["folder"].iloc[:2]
+            raise UserError(
+                f"{first} and {second} are runs on different data, both called {data} with {feature} features; give "
+                "each data its own output_dir."
+            )
+    return chosen.drop_duplicates(["cell", "value", "rows", "split", "seed"], keep="last")
+
+
+def _swept(key: Mapping[str, Any], path: str) -> float | None:
+    """The number that a record has for a swept key, or None."""
+    try:
+        value = _at({**key, "subset": key["split"].get("subset", {})}, path)
+    except (KeyError, TypeError):
+        return None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _need_one_configuration(one: Cell, mine: pd.DataFrame) -> None:
+    """Refuse runs of one cell that differ in a setting, such as those of an earlier version with other defaults."""
+    first, *others = (settings_of(key) for key in mine["key"])
+    for folder, settings in zip(mine["folder"][1:], others):
+        for name in {**first, **settings}:
+            if name != one.key and text_of(settings.get(name)) != text_of(first.get(name)):
+                raise UserError(
+                    f"two runs of the cell {one.id} of {one.experiment} differ in {name}: {first.get(name)} in "
+                    f"{mine['folder'].iloc[0]}, {settings.get(name)} in {folder}; remove one, or set output_dir."
+                )
+
+
+def common_splits(records: pd.DataFrame, by: Sequence[str], *, seeds: bool = False) -> tuple[pd.DataFrame, list[str]]:
+    """Keep only the class splits that all of the compared cells have: accuracy differs more between splits than cells.
+
+    Parameters
+    ----------
+    records : DataFrame
+        Of :func:`of_cells`.
+    by : sequence of str
+        The columns that tell apart what is compared.
+    seeds : bool
+        Whether the dictionary seeds must agree as well, as they do along a curve. Among methods they need not, since
+        some methods have no seed.
+
+    Returns
+    -------
+    DataFrame
+        The records that are left.
+    list of str
+        What was left out, in a sentence; empty if nothing was.
+    """
+    repetition = records["split"] + ("/" + records["seed"].astype(str) if seeds else "")
+    n_cells = records.groupby([*by], dropna=False).ngroups
+    having = records[[*by]].astype(str).agg("/".join, axis=1).groupby(repetition).nunique() if n_cells else repetition
+    common = having.index[having == n_cells]
+    if len(common) == len(having):
+        return records, []
+    what = "repetitions" if seeds else "class splits"
+    n = f"{len(having) - len(common)} of {len(having)}"
+    return records[repetition.isin(common)], [f"{n} {what} left out, because not all rows have them."]
+
+
+def selection_of(records: pd.DataFrame) -> str:
+    """How the settings behind records were chosen."""
+    return "; ".join(dict.fromkeys(records["selection"])) or "no runs yet"
+
+
+def groups(keys: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A text of each key's settings: equal for repetitions of one experiment."""
+    return [text_of(settings_of(key)) for key in keys]
