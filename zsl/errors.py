@@ -1,9 +1,9 @@
-"""The one exception for what a user can put right."""
+"""The one exception for what a user can put right, and the parts of its sentences."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 
@@ -23,6 +23,31 @@ def writing(place: Path, remedy: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{error.filename or place} cannot be written ({reason(error)}); {remedy}.") from None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return the end of a sentence that suggests the closest of ``names``, or nothing if none is close.
+
+    Capitals do not count, and neither does the difference between ``+``, ``_`` and a blank.
+
+    Examples
+    --------
+    >>> did_you_mean("grizzly bear", ["polar+bear", "grizzly+bear"])
+    ' (did you mean grizzly+bear?)'
+    >>> did_you_mean("cat", ["ant", "bee"])
+    ''
+    """
+    import difflib
+
+    def simple(text: str) -> str:
+        return text.replace("+", " ").replace("_", " ").lower()
+
+    spelled, mine = {simple(c): c for c in names}, simple(name)
+    for close in difflib.get_close_matches(mine, spelled, n=5):
+        # Short words are alike by chance (cat, ant), unless they have the same letters (dgo, dog).
+        if difflib.SequenceMatcher(None, mine, close).ratio() >= 0.7 or sorted(close) == sorted(mine):
+            return f" (did you mean {spelled[close]}?)"
+    return ""
 
 
 def reason(error: BaseException) -> str:
