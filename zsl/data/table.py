@@ -135,8 +135,8 @@ class ImageTable:
         if constant.size and len(rows) > 1:
             first_name = self.attribute_names[constant[0]] if self.attribute_names else f"attribute {constant[0] + 1}"
             found.append(
-                f"{self.name}: {constant.size} of {rows.shape[1]} attributes (first: {first_name}) are the same for all "
-                "classes and tell nothing."
+                f"{self.name}: {constant.size} of {rows.shape[1]} attributes (first: {first_name}) are the same for "
+                "all classes and tell nothing."
             )
         _, first, which = np.unique(np.nan_to_num(rows, nan=np.inf), axis=0, return_index=True, return_inverse=True)
         same = np.flatnonzero(first[which.ravel()] != np.arange(len(rows)))

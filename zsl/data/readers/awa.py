@@ -14,6 +14,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
+from zsl.data.catalogue import ENTRIES
 from zsl.data.readers import official
 from zsl.data.readers.features import (
     Features,
@@ -68,7 +69,7 @@ def load(
     """
     return official.load(
         root, _official, marker="predicate-matrix-continuous.txt",
-        archive="Animals_with_Attributes" if name == "awa1" else "Animals_with_Attributes2",
+        archive=ENTRIES["awa1" if name == "awa1" else "awa2"].official,
         feature=feature, name=name, semantics=semantics, layout=layout, table=table, cache=cache,
     )  # fmt: skip
 

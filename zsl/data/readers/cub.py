@@ -11,6 +11,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
+from zsl.data.catalogue import ENTRIES
 from zsl.data.readers import official
 from zsl.data.readers.files import read_lines, read_table, reading
 from zsl.data.readers.tables import (
@@ -53,7 +54,7 @@ def load(
         As :func:`zsl.data.readers.xlsa17.load`.
     """
     return official.load(
-        root, _official, marker="image_class_labels.txt", archive="CUB_200_2011", feature=feature, name=name,
+        root, _official, marker="image_class_labels.txt", archive=ENTRIES["cub"].official, feature=feature, name=name,
         semantics=semantics, layout=layout, table=table, cache=cache,
     )  # fmt: skip
 
@@ -100,7 +101,7 @@ def _image_attributes(folder: Folder, n_images: int) -> Array:
             # A number beyond these is damage, and would fill the memory.
             bad = (image < 1) | (image > n_images) | (attribute < 1) | (attribute > len(lines)) | (present > 1)
             if bad.any():
-                raise ValueError(f"line {bad.argmax() + 1} names an image or an attribute that there is not")
+                raise ValueError(f"line {bad.argmax() + 1} holds a number out of range")
             rows = np.full((n_images, int(attribute.max())), np.nan, np.float32)
         visible = certainty != _NOT_VISIBLE
         rows[image[visible] - 1, attribute[visible] - 1] = present[visible]

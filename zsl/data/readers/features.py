@@ -181,9 +181,7 @@ def class_numbers(labels: Array, path: Path) -> Array:
 def as_float32(rows: Array, path: Path) -> Array:
     """Rows as C-ordered float32, in which networks compute; a value beyond the range of float32 becomes infinite."""
     if rows.ndim != 2 or rows.dtype.kind not in "biuf":
-        raise UserError(
-            f"{path}: features have shape {rows.shape} and type {rows.dtype}; a matrix of numbers is needed."
-        )
+        raise UserError(f"{path}: features have shape {rows.shape} and type {rows.dtype}; a matrix is needed.")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(rows, dtype=np.float32)
 

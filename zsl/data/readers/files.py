@@ -88,7 +88,7 @@ def reading(path: Path, kind: str) -> Iterator[bytes]:
                 f"{path} holds Python objects, which are not read because that could run a program hidden in them; "
                 "save text with .astype(str) and numbers with .astype(float), by numpy.savez."
             ) from None
-        what = foreign(start) or ("it is empty" if not start.strip() else reason(error))
+        what = foreign(start) or ("it is empty" if not start.strip() else reason(error).split("; use")[0].rstrip("."))
         raise UserError(f"{path} is not a readable {kind}: {what}; save or download it again.") from None
 
 

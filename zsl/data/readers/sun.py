@@ -11,6 +11,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
+from zsl.data.catalogue import ENTRIES
 from zsl.data.readers import official
 from zsl.data.readers.files import need, read_mat
 from zsl.data.readers.tables import Semantics, class_rows, class_semantics, named_semantics
@@ -43,8 +44,8 @@ def load(
         As :func:`zsl.data.readers.xlsa17.load`.
     """
     return official.load(
-        root, _official, marker="attributeLabels_continuous.mat", archive="SUNAttributeDB", feature=feature, name=name,
-        semantics=semantics, layout=layout, table=table, cache=cache,
+        root, _official, marker="attributeLabels_continuous.mat", archive=ENTRIES["sun"].official, feature=feature,
+        name=name, semantics=semantics, layout=layout, table=table, cache=cache,
     )  # fmt: skip
 
 

@@ -114,7 +114,7 @@ def check_disjoint(one: Sequence[str], other: Sequence[str], path: Path, file: s
 def named_semantics(
     folder: Folder, source: str, class_names: Sequence[str], n_images: int, available: Sequence[str], file: str = ""
 ) -> Semantics:
-    """The attribute table that ``dataset.semantics=SOURCE`` names: a file SOURCE ``.mat|npz|npy|csv|txt`` in the folder.
+    """The attribute table of ``dataset.semantics=SOURCE``: a file SOURCE ``.mat|npz|npy|csv|txt`` in the folder.
 
     ``.mat`` and ``.npz`` hold one matrix (or one named ``att`` or SOURCE); ``.csv`` a header and a class name first in
     each row; ``.txt`` numbers, or a class name and numbers in each line, as word vectors come. A table of as many rows
@@ -219,15 +219,12 @@ def read_csv(path: Path, is_text: Callable[[int, str], bool]) -> Any:
             raise ValueError(f"line 2 has {len(first)} fields where the header has {len(header)}")
         numbers = [float(name) for name in header if _is_number(name)]
         # Whole numbers in order are names: programs that know no better write them.
-        if len(numbers) >= max(len(header) - 1, 1) and numbers not in (
-            list(range(len(numbers))),
-            list(range(1, len(numbers) + 1)),
-        ):
+        counts = bool(numbers) and numbers[0] in (0, 1) and bool((np.diff(numbers) == 1).all())
+        if len(numbers) >= max(len(header) - 1, 1) and not counts:
             raise ValueError(f"its first line holds numbers ({header[-1]}, ...); put a header of column names above")
         texts = [i for i, name in enumerate(header) if is_text(i, name)]
-        how: dict[str, Any] = {
-            "sep": delimiter, "encoding": "utf-8-sig", "skipinitialspace": True, "header": 0, "names": range(len(header)),
-        }  # fmt: skip
+        how: dict[str, Any] = {"sep": delimiter, "encoding": "utf-8-sig", "skipinitialspace": True}
+        how |= {"header": 0, "names": range(len(header))}
         frame = pd.read_csv(
             path, decimal="," if delimiter == ";" and _has_decimal_commas(path) else ".",
             dtype=dict.fromkeys(texts, str), keep_default_na=False, na_values=_NO_NUMBER, **how,
@@ -254,34 +251,26 @@ def read_class_csv(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], Array]
     frame = read_csv(path, lambda place, _: place == 0)
     frame = frame[(frame.iloc[:, 0] != "") | frame.iloc[:, 1:].notna().any(axis=1)]  # spreadsheets leave ",,," behind
     names = tuple(as_text(frame.iloc[:, 0].str.strip().to_numpy(), path, "names").tolist())
-    attribute_names = tuple(frame.columns[1:])
-    for a, name in enumerate(attribute_names):
-        if frame.dtypes.iloc[a + 1].kind not in "biuf":
-            import pandas as pd
-
-            column = frame.iloc[:, a + 1]
-            bad = int((pd.to_numeric(column, errors="coerce").isna() & column.notna()).argmax())
-            raise UserError(
-                f"{path}: {name!r} of {names[bad]!r} is {column.iloc[bad]!r}, which is not a number (leave it empty if it "
-                "is unknown)."
-            )
+    attribute_names, values = tuple(frame.columns[1:]), frame.iloc[:, 1:]
     for kind, given in (("row", names), ("column", attribute_names)):
         repeated = "" if "" in given else first_repeated(given)
         if repeated is not None:
-            raise UserError(
-                f"{path}: {repeated!r} names more than one {kind}, or none; each {kind} needs its own name."
-            )
-    return (
-        names,
-        attribute_names,
-        class_rows(frame.iloc[:, 1:].to_numpy(), len(names), path, "the table", published="rows"),
-    )
+            raise UserError(f"{path}: {repeated!r} is not the name of one {kind}; each {kind} needs its own name.")
+    wrong = [a for a, dtype in enumerate(values.dtypes) if dtype.kind not in "biuf"]
+    if wrong:
+        column = values.iloc[:, wrong[0]]
+        bad = [not _is_number(str(field)) for field in column].index(True)
+        raise UserError(
+            f"{path}: {attribute_names[wrong[0]]!r} of {names[bad]!r} is {column.iloc[bad]!r}, which is not a number "
+            "(leave it empty if it is unknown)."
+        )
+    rows = class_rows(values.to_numpy(), len(names), path, "the table", published="rows")
+    return names, attribute_names, rows
 
 
 def write_class_csv(path: Path, names: Sequence[str], attribute_names: Sequence[str], rows: Array) -> None:
     """The inverse of :func:`read_class_csv`: NaN becomes an empty field."""
     import pandas as pd
 
-    pd.DataFrame(rows, index=pd.Index(names, name="class"), columns=list(attribute_names)).to_csv(
-        path, encoding="utf-8"
-    )
+    frame = pd.DataFrame(rows, index=pd.Index(names, name="class"), columns=list(attribute_names))
+    frame.to_csv(path, encoding="utf-8")
