@@ -43,7 +43,7 @@ def load(folder, **settings):
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_real_tables_have_the_published_sizes_and_class_order(shared, tmp_path, name):
-    folder, labels = real_folder(shared, tmp_path, name)
+    folder, _ = real_folder(shared, tmp_path, name)
     n, q, n_classes, n_seen, trainval, test_seen, test_unseen, first = PUBLISHED[name]
     table = load(folder)
     assert table.features.shape == (n, 3)
@@ -289,7 +289,7 @@ def test_a_file_that_is_something_else_or_cut_short_is_named(tmp_path, file, con
 
 
 def test_what_is_missing_is_named_with_what_is_there(tmp_path):
-    with pytest.raises(UserError, match="does not exist; python -m zsl.data download NAME fetches it"):
+    with pytest.raises(UserError, match=r"does not exist; python -m zsl\.data download NAME fetches it"):
         load(tmp_path / "nowhere")
     write_xlsa17(tmp_path)
     with pytest.raises(UserError, match=r"vgg19\.mat \(or \.npz\) is missing; the folder has: res101"):

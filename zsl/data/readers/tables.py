@@ -13,7 +13,7 @@ import numpy as np
 
 from zsl.checks import Array, as_matrix
 from zsl.data.cache import Folder
-from zsl.data.readers.files import as_text, read_lines, read_mat, read_npy, read_npz, read_table, reading
+from zsl.data.readers.files import as_text, foreign, read_lines, read_mat, read_npy, read_npz, read_table, reading
 from zsl.data.table import first_repeated
 from zsl.errors import UserError, did_you_mean
 
@@ -196,18 +196,31 @@ def _is_number(text: str) -> bool:
 # --- CSV --------------------------------------------------------------------------------------------------
 
 
-def read_csv(path: Path, is_text: Callable[[int, str], bool]) -> Any:
-    """A CSV with a header as a data frame; commas, semicolons or tabs, and a decimal comma beside semicolons.
+class Columns(NamedTuple):
+    """A table with a header, its columns of text apart from those of numbers."""
+
+    texts: dict[str, list[str]]
+    """Fields of each column of text, by name"""
+    names: list[str]
+    """q names of the columns of numbers"""
+    numbers: Array
+    """(n, q) float64; NaN where a field is empty"""
+
+
+def read_csv(path: Path, is_text: Callable[[int, str], bool]) -> Columns:
+    """A CSV with a header; commas, semicolons or tabs, and a decimal comma beside semicolons.
 
     Parameters
     ----------
     is_text : callable
-        Whether the column of that place and name holds text, which is kept as it stands ("NA", "01"); all other
-        columns hold numbers, where an empty field is NaN.
+        Whether the column of that place and name holds text, which is kept as it stands ("NA", "01"). All other
+        columns must hold numbers.
     """
     import pandas as pd
 
-    with reading(path, "CSV"):
+    with reading(path, "CSV") as start:
+        if foreign(start):
+            raise ValueError
         with path.open(encoding="utf-8-sig", newline="") as f:
             lines = list(itertools.islice((line for line in f if line.strip()), 2))
         if len(lines) < 2:
@@ -217,22 +230,36 @@ def read_csv(path: Path, is_text: Callable[[int, str], bool]) -> Any:
         header = [name.strip() for name in as_text(np.array(header), path, "column names").tolist()]
         if len(first) != len(header):
             raise ValueError(f"line 2 has {len(first)} fields where the header has {len(header)}")
-        numbers = [float(name) for name in header if _is_number(name)]
+        counted = [float(name) for name in header if _is_number(name)]
         # Whole numbers in order are names: programs that know no better write them.
-        counts = bool(numbers) and numbers[0] in (0, 1) and bool((np.diff(numbers) == 1).all())
-        if len(numbers) >= max(len(header) - 1, 1) and not counts:
+        in_order = bool(counted) and counted[0] in (0, 1) and bool((np.diff(counted) == 1).all())
+        if len(counted) >= max(len(header) - 1, 1) and not in_order:
             raise ValueError(f"its first line holds numbers ({header[-1]}, ...); put a header of column names above")
         texts = [i for i, name in enumerate(header) if is_text(i, name)]
         how: dict[str, Any] = {"sep": delimiter, "encoding": "utf-8-sig", "skipinitialspace": True}
         how |= {"header": 0, "names": range(len(header))}
+        decimal = "," if delimiter == ";" and _has_decimal_commas(path) else "."
         frame = pd.read_csv(
-            path, decimal="," if delimiter == ";" and _has_decimal_commas(path) else ".",
-            dtype=dict.fromkeys(texts, str), keep_default_na=False, na_values=_NO_NUMBER, **how,
+            path, decimal=decimal, keep_default_na=False, na_values=_NO_NUMBER, low_memory=False, **how
         )  # fmt: skip
-        if texts:  # pandas looks for missing values in every column or in none
-            frame[texts] = pd.read_csv(path, usecols=texts, dtype=str, na_filter=False, **how)
-    frame.columns = header
-    return frame
+        # A second time for the text, because pandas looks for missing values in every column or in none.
+        text = pd.read_csv(path, usecols=texts, dtype=str, na_filter=False, **how) if texts else {}
+    return number_columns(frame, header, {header[i]: text[i].tolist() for i in texts}, texts, path)
+
+
+def number_columns(frame: Any, header: list[str], texts: dict[str, list[str]], drop: list[Any], path: Path) -> Columns:
+    """The columns of a data frame but those to ``drop``; refused if one of them does not hold numbers."""
+    kept = [name for name, column in zip(header, frame.columns, strict=True) if column not in drop]
+    frame = frame.drop(columns=drop)
+    for name, column, dtype in zip(kept, frame.columns, frame.dtypes, strict=True):
+        if dtype.kind not in "biuf":
+            fields = [str(field) for field in frame[column]]
+            bad = next((i for i, field in enumerate(fields) if not _is_number(field)), 0)
+            raise UserError(
+                f"{path}: the column {name!r} holds {fields[bad]!r} in row {bad + 1}, which is not a number (leave it "
+                "empty if it is unknown; names of classes and files belong into columns called label and file)."
+            )
+    return Columns(texts, kept, frame.to_numpy(np.float64, na_value=np.nan))
 
 
 def _has_decimal_commas(path: Path) -> bool:
@@ -248,24 +275,16 @@ def read_class_csv(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], Array]
     UserError
         For fields that are no numbers, and names of rows or columns that are empty or occur twice.
     """
-    frame = read_csv(path, lambda place, _: place == 0)
-    frame = frame[(frame.iloc[:, 0] != "") | frame.iloc[:, 1:].notna().any(axis=1)]  # spreadsheets leave ",,," behind
-    names = tuple(as_text(frame.iloc[:, 0].str.strip().to_numpy(), path, "names").tolist())
-    attribute_names, values = tuple(frame.columns[1:]), frame.iloc[:, 1:]
+    texts, attribute_names, rows = read_csv(path, lambda place, _: place == 0)
+    names = [name.strip() for name in as_text(np.array(*texts.values()), path, "names").tolist()]
+    used = (np.array(names) != "") | ~np.isnan(rows).all(axis=1)  # spreadsheets leave lines of ",,," behind
+    names = [name for name, has in zip(names, used, strict=True) if has]
     for kind, given in (("row", names), ("column", attribute_names)):
         repeated = "" if "" in given else first_repeated(given)
         if repeated is not None:
             raise UserError(f"{path}: {repeated!r} is not the name of one {kind}; each {kind} needs its own name.")
-    wrong = [a for a, dtype in enumerate(values.dtypes) if dtype.kind not in "biuf"]
-    if wrong:
-        column = values.iloc[:, wrong[0]]
-        bad = [not _is_number(str(field)) for field in column].index(True)
-        raise UserError(
-            f"{path}: {attribute_names[wrong[0]]!r} of {names[bad]!r} is {column.iloc[bad]!r}, which is not a number "
-            "(leave it empty if it is unknown)."
-        )
-    rows = class_rows(values.to_numpy(), len(names), path, "the table", published="rows")
-    return names, attribute_names, rows
+    rows = class_rows(rows[used], len(names), path, "the table", published="rows")
+    return tuple(names), tuple(attribute_names), rows
 
 
 def write_class_csv(path: Path, names: Sequence[str], attribute_names: Sequence[str], rows: Array) -> None:

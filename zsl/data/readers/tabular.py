@@ -15,7 +15,7 @@ from zsl.checks import Array
 from zsl.data.cache import Folder
 from zsl.data.readers.features import as_float32
 from zsl.data.readers.files import as_text, need, read_lines, read_npy, read_npz, reading
-from zsl.data.readers.tables import class_semantics, image_semantics, read_csv
+from zsl.data.readers.tables import Columns, class_semantics, image_semantics, number_columns, read_csv
 from zsl.data.readers.tables import read_class_csv as read_class_csv  # zsl.predict still imports it from here
 from zsl.data.readers.tables import write_class_csv as write_class_csv
 from zsl.data.splits import hold_out, named_classes
@@ -186,7 +186,7 @@ def _read(folder: Folder, path: Path, *, labelled: bool = True) -> Any:
         if suffix == ".npz":
             return _from_npz(path, labelled)
         if suffix in {".csv", ".parquet"}:
-            return _from_frame(path)
+            return _from_columns(path)
         raise UserError(
             f"dataset.features={path}: {path.suffix or 'no suffix'}; .npz, .npy, .csv or .parquet is needed."
         )
@@ -214,33 +214,36 @@ def _from_npz(path: Path, labelled: bool) -> dict[str, Array]:
     return out | {key: as_text(stored[key], path, key) for key in ("network", "files") if key in stored}
 
 
-def _from_frame(path: Path) -> dict[str, Array]:
+def _from_columns(path: Path) -> dict[str, Array]:
     """Features of a CSV or parquet file: every column that is neither a label nor a file name."""
-    import pandas as pd
-
     if path.suffix.lower() == ".csv":
-        frame = read_csv(path, lambda _, name: name.lower() in {*_LABEL_COLUMNS, *_FILE_COLUMNS})
+        texts, names, X = read_csv(path, lambda _, name: name.lower() in {*_LABEL_COLUMNS, *_FILE_COLUMNS})
     else:
-        with reading(path, "parquet file"):
-            frame = pd.read_parquet(path)
+        texts, names, X = _read_parquet(path)
     out: dict[str, Array] = {}
-    lower = {str(c).strip().lower(): c for c in frame.columns}
+    lower = {name.lower(): fields for name, fields in texts.items()}
     for key, columns in (("labels", _LABEL_COLUMNS), ("files", _FILE_COLUMNS)):
-        column = next((lower[c] for c in columns if c in lower), None)
-        if column is not None:
-            values = frame.pop(column).astype(object).fillna("")
-            text = [_as_whole(str(v)).strip() if isinstance(v, float) else str(v).strip() for v in values]
-            out[key] = as_text(np.array(text, dtype=str), path, key)
-    names = ["" if str(c).startswith("Unnamed:") else str(c).strip() for c in frame.columns]
-    for name, dtype in zip(names, frame.dtypes, strict=True):
-        if dtype.kind not in "biuf":
-            raise UserError(f"{path}: the column {name!r} is neither a number nor called label or file; remove it.")
-    X = frame.to_numpy(np.float64, na_value=np.nan)
+        fields = next((lower[c] for c in columns if c in lower), None)
+        if fields is not None:
+            out[key] = as_text(np.array([field.strip() for field in fields], dtype=str), path, key)
     features = _numbering(X, names, path)
     names = [name for name, kept in zip(names, features, strict=True) if kept]
     shown = names if len(names) <= 6 else [*names[:3], "...", names[-1]]
     left_out = "" if features.all() else " (a column without a name, which counts the rows, is left out)"
     return out | {"features": as_float32(X[:, features], path), "columns": np.array([f"{', '.join(shown)}{left_out}"])}
+
+
+def _read_parquet(path: Path) -> Columns:
+    import pandas as pd
+
+    with reading(path, "parquet file"):
+        frame = pd.read_parquet(path)
+    header = ["" if str(c).startswith("Unnamed:") else str(c).strip() for c in frame.columns]
+    frame.columns = range(len(header))
+    places = [i for i, name in enumerate(header) if name.lower() in {*_LABEL_COLUMNS, *_FILE_COLUMNS}]
+    texts = {header[i]: [_as_whole(str(v)) if isinstance(v, float) else str(v)
+                         for v in frame[i].astype(object).fillna("")] for i in places}  # fmt: skip
+    return number_columns(frame, header, texts, places, path)
 
 
 def _numbering(X: Array, names: list[str], path: Path) -> Array:
