@@ -135,7 +135,7 @@ def _file_name(url: str, known_hash: str | None) -> str:
 def _fetch(url: str, path: Path, known_hash: str | None, progress: bool) -> None:
     """Download the file unless it is there; it gets its name once it is complete and has the checksum."""
     import pooch
-    from requests import RequestException
+    from requests import HTTPError, RequestException
 
     pooch.get_logger().setLevel("ERROR")
     with _Bar(path.name) if progress else contextlib.nullcontext() as bar:
@@ -143,9 +143,11 @@ def _fetch(url: str, path: Path, known_hash: str | None, progress: bool) -> None
         try:
             pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, downloader=downloader)
         except (RequestException, ValueError) as error:  # ValueError: another checksum, or one that is none
+            # What requests says of a connection holds addresses of Python's objects.
+            what = reason(error) if isinstance(error, HTTPError | ValueError) else type(error).__name__
             raise UserError(
-                f"{url} cannot be downloaded ({reason(error).rstrip('.')}); get {path.name} by hand, put it into "
-                f"{path.parent} and run this again, or give another address with --url or checksum with --hash."
+                f"{url} cannot be downloaded ({what.rstrip('.')}); get {path.name} by hand, put it into {path.parent} "
+                "and run this again, or give another address with --url or checksum with --hash."
             ) from None
 
 
