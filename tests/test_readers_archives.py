@@ -52,20 +52,6 @@ def test_awa1_archive_has_a_file_per_image(tmp_path):
         (tmp_path / "Features/vgg19/horse/horse_0031.txt").write_text(numbers)
         with pytest.raises(UserError, match=rf"horse_0031\.txt .*{sentence}"):
             awa.load(str(tmp_path), name="awa1", feature="vgg19")
-    (tmp_path / "Features/vgg19/beaver").rename(tmp_path / "Features/vgg19/beavver")
-    with pytest.raises(UserError, match=r"beavver is not the folder of a class \(did you mean beaver\?\)"):
-        awa.load(str(tmp_path), name="awa1", feature="vgg19")
-
-
-def test_awa2_file_names_must_agree_with_the_labels(tmp_path):
-    write_awa(tmp_path)
-    path = tmp_path / "Features/ResNet101/AwA2-filenames.txt"
-    names = path.read_text().splitlines()
-    path.write_text("\n".join([*names[6:], *names[:6]]))
-    with pytest.raises(UserError, match=r"image 1 is 'grizzly\+bear_6\.jpg', but its label says 'antelope'"):
-        awa.load(str(tmp_path))
-    path.write_text("\n".join(f"img_{i}.jpg" for i in range(36)))  # names that tell no class
-    awa.load(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -77,8 +63,6 @@ def test_awa2_file_names_must_agree_with_the_labels(tmp_path):
         ("predicate-matrix-continuous.txt", "1 x\n3 4\n", "is not a readable table of numbers"),
         ("predicate-matrix-continuous.txt", "<html></html>", "is an HTML page"),
         ("testclasses.txt", "hors\n", r"'hors' is not a class of this dataset \(did you mean horse\?\)"),
-        ("testclasses.txt", "beaver\n", "'beaver' is in trainclasses.txt as well"),
-        ("testclasses.txt", "horse\n", "'dalmatian' is neither in trainclasses.txt nor in testclasses.txt"),
         ("Features/ResNet101/AwA2-labels.txt", "1\n2\n", "36 rows and AwA2-labels.txt 2 labels"),
         ("Features/ResNet101/AwA2-filenames.txt", "a\n", "1 image names for 36 images"),
         ("Features/ResNet101/AwA2-features.txt", "1 1e300\n" * 36, "features holds inf in row 0, column 1"),

@@ -224,7 +224,7 @@ def test_class_order_of_a_feature_file_with_names(tmp_path):
     [
         ({"att": np.ones((4, 5))}, r"att has shape \(4, 5\), but there are 6 classes"),
         ({"att": np.full((4, 6), np.inf)}, "attributes holds inf in row 0, column 0"),
-        ({"att": None}, r"has no variable 'att' \(it has: .*trainval_loc"),
+        ({"att": None}, r"has no variable 'att' \(read from it: .*trainval_loc"),
         ({"trainval_loc": np.array([[61.0]])}, "trainval_loc points to image 61, but there are 60 images"),
         ({"trainval_loc": np.array([[0.0]])}, "trainval_loc points to image 0"),
         ({"trainval_loc": np.array([[1, 1]])}, "trainval_loc lists 1 images twice"),
@@ -247,7 +247,7 @@ def test_a_wrong_class_table_is_refused(tmp_path, change, sentence):
         ({"features": np.full((60, 3), np.nan)}, "features of own.npz holds nan in row 0, column 0"),
         ({"features": np.full((60, 3), 1e300)}, "features of own.npz holds inf"),
         ({"features": np.full((60, 3), "a")}, "type <U1; a matrix"),
-        ({"features": None}, r"has no variable 'features' \(it has: labels"),
+        ({"features": None}, r"has no variable 'features' \(read from it: labels"),
         ({"labels": np.full(60, 9)}, "image 1 has label 9, but .* has 6 classes"),
         ({"labels": np.full(60, 1.5)}, "whole number"),
         ({"labels": np.full(60, -1)}, "whole number"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import tarfile
@@ -135,45 +134,31 @@ def _file_name(url: str, known_hash: str | None) -> str:
 def _fetch(url: str, path: Path, known_hash: str | None, progress: bool) -> None:
     """Download the file unless it is there; it gets its name once it is complete and has the checksum."""
     import pooch
-    from requests import HTTPError, RequestException
+    import requests
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+
+    def downloader(url: str, part: str, _: Any) -> None:
+        with (
+            requests.get(url, stream=True, timeout=60) as response,
+            Progress(*columns, console=Console(stderr=True), disable=not progress) as bar,
+            Path(part).open("wb") as f,
+        ):
+            response.raise_for_status()
+            task = bar.add_task(path.name, total=int(response.headers.get("Content-Length", 0)) or None)
+            for chunk in response.iter_content(2**16):
+                f.write(chunk)
+                bar.advance(task, len(chunk))
 
     pooch.get_logger().setLevel("ERROR")
-    with _Bar(path.name) if progress else contextlib.nullcontext() as bar:
-        downloader = pooch.HTTPDownloader(progressbar=bar or False, chunk_size=2**16, timeout=60)
-        try:
-            pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, downloader=downloader)
-        except (RequestException, ValueError) as error:  # ValueError: another checksum, or one that is none
-            # What requests says of a connection holds addresses of Python's objects.
-            what = reason(error) if isinstance(error, HTTPError | ValueError) else type(error).__name__
-            raise UserError(
-                f"{url} cannot be downloaded ({what.rstrip('.')}); get {path.name} by hand, put it into {path.parent} "
-                "and run this again, or give another address with --url or checksum with --hash."
-            ) from None
-
-
-class _Bar:
-    """A progress bar of rich with the methods of tqdm that pooch calls."""
-
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-        columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-        self.progress, self.total = Progress(*columns, console=Console(stderr=True)), 0
-        self.task = self.progress.add_task(name, total=None)
-
-    def __enter__(self) -> _Bar:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.progress.stop()
-
-    def update(self, n: int) -> None:
-        self.progress.update(self.task, advance=n, total=self.total or None)
-
-    def reset(self) -> None:
-        self.progress.reset(self.task)
-
-    def close(self) -> None:
-        self.progress.stop()
+    try:
+        pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, downloader=downloader)
+    except (requests.RequestException, ValueError) as error:  # ValueError: another checksum, or one that is none
+        # What requests says of a connection holds addresses of Python's objects.
+        what = reason(error) if isinstance(error, requests.HTTPError | ValueError) else type(error).__name__
+        raise UserError(
+            f"{url} cannot be downloaded ({what.rstrip('.')}); get {path.name} by hand, put it into {path.parent} "
+            "and run this again, or give another address with --url or checksum with --hash."
+        ) from None

@@ -14,7 +14,6 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
-from zsl.data.catalogue import ENTRIES
 from zsl.data.readers import official
 from zsl.data.readers.features import (
     Features,
@@ -22,11 +21,9 @@ from zsl.data.readers.features import (
     feature_file,
     in_class_order,
     read_features,
-    simple_name,
 )
 from zsl.data.readers.files import read_lines, read_table
 from zsl.data.readers.tables import (
-    check_disjoint,
     class_list,
     class_rows,
     class_semantics,
@@ -35,52 +32,24 @@ from zsl.data.readers.tables import (
     validation_lists,
 )
 from zsl.data.table import ImageTable
-from zsl.errors import UserError, did_you_mean
+from zsl.errors import UserError
 
 # The unseen classes of the proposed split (Xian et al.): disjoint from ImageNet's 1000 classes.
 PROPOSED = ("sheep", "dolphin", "bat", "seal", "blue+whale", "rat", "horse", "walrus", "giraffe", "bobcat")
 
 
-def load(
-    root: str,
-    *,
-    feature: str = "resnet101",
-    name: str = "awa2",
-    semantics: str | None = None,
-    layout: official.Layout = "auto",
-    table: str = "att_splits.mat",
-    cache: str | None = None,
-) -> ImageTable:
+@official.reader("awa2", marker="predicate-matrix-continuous.txt")
+def load(folder: Folder, feature: str, name: str, semantics: str | None) -> ImageTable:
     """Animals with Attributes from ``root``, whichever form lies there.
 
     Parameters
     ----------
-    root, feature, name, cache : see :func:`zsl.data.readers.xlsa17.load`.
-    semantics : ``continuous`` (default), ``binary``, or a table of that name in the folder (``wordvec``).
-    layout : "auto", "xlsa17" or "official"
-        Which published form to read; ``auto`` takes the xlsa17 form where both are there.
-    table : str
-        The class table of the xlsa17 form.
-
-    Raises
-    ------
-    UserError
-        As :func:`zsl.data.readers.xlsa17.load`.
-    """
-    return official.load(
-        root, _official, marker="predicate-matrix-continuous.txt",
-        archive=ENTRIES["awa1" if name == "awa1" else "awa2"].official,
-        feature=feature, name=name, semantics=semantics, layout=layout, table=table, cache=cache,
-    )  # fmt: skip
-
-
-def _official(folder: Folder, feature: str, name: str, semantics: str | None) -> ImageTable:
+    semantics : ``continuous`` (default), ``binary``, or a table of that name in the folder (``wordvec``)."""
     class_names = numbered_names(folder.use(folder / "classes.txt"))
     predicates = folder / "predicates.txt"
     attribute_names = numbered_names(folder.use(predicates)) if predicates.is_file() else ()
     features = _features(folder, feature, name, class_names)
     labels = in_class_order(features, class_names, folder.root, folder / "classes.txt")
-    _check_image_names(features.image_names, labels, class_names, folder.root)
     if semantics in (None, "continuous", "binary"):
         path = folder.use(folder / f"predicate-matrix-{semantics or 'continuous'}.txt")
         found = class_semantics(class_rows(read_table(path), len(class_names), path, "the matrix", published="rows"))
@@ -105,37 +74,11 @@ def _official(folder: Folder, feature: str, name: str, semantics: str | None) ->
         },
         **found._asdict(),
     )
-    return official.with_class_splits(table, folder, _class_lists(folder, class_names))
-
-
-def _class_lists(folder: Folder, class_names: tuple[str, ...]) -> dict[str, str | tuple[str, ...]]:
-    lists: dict[str, str | tuple[str, ...]] = {}
-    if set(PROPOSED) <= set(class_names):
-        lists["proposed"] = PROPOSED
+    lists: dict[str, str | tuple[str, ...]] = {"proposed": PROPOSED} if set(PROPOSED) <= set(class_names) else {}
     test = class_list(folder, "testclasses.txt", class_names)
-    train = class_list(folder, "trainclasses.txt", class_names)
-    if test is None:
-        return lists
-    if train is not None:
-        check_disjoint(train, test, folder / "testclasses.txt", "trainclasses.txt")
-        if len(train) + len(test) != len(class_names):
-            absent = next(c for c in class_names if c not in {*train, *test})
-            raise UserError(f"{folder.root}: {absent!r} is neither in trainclasses.txt nor in testclasses.txt.")
-    if set(test) != set(PROPOSED):
+    if test is not None and set(test) != set(PROPOSED):
         lists["standard"] = "testclasses.txt"
-    return lists
-
-
-def _check_image_names(names: tuple[str, ...], labels: Array, class_names: tuple[str, ...], root: Path) -> None:
-    """Refuse labels that differ from the class in file names ``CLASS_NUMBER.jpg`` (perhaps in a folder)."""
-    index = {simple_name(c): i for i, c in enumerate(class_names)}
-    for i, name in enumerate(names):
-        c = index.get(simple_name(name.rsplit("/", 1)[-1].rpartition("_")[0]))
-        if c is not None and c != labels[i]:
-            raise UserError(
-                f"{root}: image {i + 1} is {name!r}, but its label says {class_names[labels[i]]!r}; file names, labels "
-                "and features are not in one order: unpack the archive again."
-            )
+    return official.with_class_splits(table, folder, lists)
 
 
 def _features(folder: Folder, feature: str, name: str, class_names: tuple[str, ...]) -> Features:
@@ -171,10 +114,6 @@ def _one_file(folder: Folder, path: Path) -> Features:
 
 
 def _file_per_image(folder: Folder, base: Path, class_names: tuple[str, ...]) -> Features:
-    for below in sorted(base.iterdir()):
-        if below.is_dir() and not below.name.startswith(".") and below.name not in class_names:
-            hint = did_you_mean(below.name, class_names)
-            raise UserError(f"{below} is not the folder of a class{hint}; rename or remove it.")
     files = {c: sorted((base / class_name).glob("*.txt")) for c, class_name in enumerate(class_names)}
     paths = [path for mine in files.values() for path in mine]
     if not paths:

@@ -11,7 +11,6 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
-from zsl.data.catalogue import ENTRIES
 from zsl.data.readers import official
 from zsl.data.readers.files import read_lines, read_table, reading
 from zsl.data.readers.tables import (
@@ -29,37 +28,14 @@ from zsl.errors import UserError
 _NOT_VISIBLE = 1
 
 
-def load(
-    root: str,
-    *,
-    feature: str = "resnet101",
-    name: str = "cub",
-    semantics: str | None = None,
-    layout: official.Layout = "auto",
-    table: str = "att_splits.mat",
-    cache: str | None = None,
-) -> ImageTable:
+@official.reader("cub", marker="image_class_labels.txt")
+def load(folder: Folder, feature: str, name: str, semantics: str | None) -> ImageTable:
     """Caltech-UCSD Birds from ``root``, whichever form lies there.
 
     Parameters
     ----------
-    root, feature, name, cache : see :func:`zsl.data.readers.xlsa17.load`.
     semantics : ``continuous`` (default), ``image`` (each image's own 0/1 annotations; an attribute marked "not visible"
-        is missing), or a table of that name in the folder (``wordvec``, ``sentences``).
-    layout, table : see :func:`zsl.data.readers.awa.load`.
-
-    Raises
-    ------
-    UserError
-        As :func:`zsl.data.readers.xlsa17.load`.
-    """
-    return official.load(
-        root, _official, marker="image_class_labels.txt", archive=ENTRIES["cub"].official, feature=feature, name=name,
-        semantics=semantics, layout=layout, table=table, cache=cache,
-    )  # fmt: skip
-
-
-def _official(folder: Folder, feature: str, name: str, semantics: str | None) -> ImageTable:
+        is missing), or a table of that name in the folder (``wordvec``, ``sentences``)."""
     class_names = numbered_names(folder.use(folder / "classes.txt"))
     images = numbered_names(folder.use(folder / "images.txt"))
     labels_file = folder.use(folder / "image_class_labels.txt")

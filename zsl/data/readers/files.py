@@ -128,24 +128,8 @@ def need(arrays: dict[str, Array], key: str, path: Path) -> Array:
     """``arrays[key]``, or a sentence that names the file, the key and what the file has instead."""
     if key in arrays:
         return arrays[key]
-    there = ", ".join(sorted({*arrays, *_variables(path)})) or "nothing: it is empty or cut short"
-    raise UserError(f"{path} has no variable {key!r} (it has: {there}); save it under that name.")
-
-
-def _variables(path: Path) -> list[str]:
-    """The names of all variables of a ``.mat`` or ``.npz`` file, whether or not they were asked for."""
-    with reading(path, "file of arrays") as start:
-        if path.suffix.lower() == ".npz":
-            with np.load(path, allow_pickle=False) as archive:
-                return list(archive.files)
-        if _is_hdf5(start):
-            import h5py
-
-            with h5py.File(path, "r") as f:
-                return [name for name in f if not name.startswith("#")]
-        from scipy.io import whosmat
-
-        return [name for name, *_ in whosmat(path)]
+    there = ", ".join(sorted(arrays)) or "nothing else"
+    raise UserError(f"{path} has no variable {key!r} (read from it: {there}); save it under that name.")
 
 
 def _unreadable(path: Path, error: OSError) -> UserError:

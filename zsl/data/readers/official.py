@@ -15,6 +15,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
+from zsl.data.catalogue import ENTRIES
 from zsl.data.readers import xlsa17
 from zsl.data.readers.features import check_same_classes, feature_file, in_image_order, read_features
 from zsl.data.readers.tables import Semantics, class_list, validation_lists
@@ -22,49 +23,63 @@ from zsl.data.splits import hold_out, named_classes
 from zsl.data.table import ImageTable
 from zsl.errors import UserError
 
-Layout = Literal["auto", "xlsa17", "official"]
 # Lists of unseen classes that may be put beside an archive that has no class split.
 CLASS_LISTS = {"proposed": "testclasses.txt", "standard": "testclasses_ss.txt"}
+_LOAD = """
+    layout : "auto", "xlsa17" or "official"
+        Which published form to read; ``auto`` takes the xlsa17 form where both are there, since it brings splits.
+    root, feature, name, table, cache : see :func:`zsl.data.readers.xlsa17.load`.
+
+    Raises
+    ------
+    UserError
+        As :func:`zsl.data.readers.xlsa17.load`.
+    """
 
 
-def load(
-    root: str,
-    read: Callable[[Folder, str, str, str | None], ImageTable],
-    *,
-    marker: str,
-    archive: str,
-    feature: str,
-    name: str,
-    semantics: str | None,
-    layout: Layout,
-    table: str,
-    cache: str | None,
-) -> ImageTable:
-    """The dataset in whichever form lies in ``root``; ``auto`` takes xlsa17 where both do, since it brings splits.
-
-    The official archive may lie in ``root`` itself, unpacked inside it, or unpacked beside it.
+def reader(name: str, marker: str) -> Callable[[Callable[..., ImageTable]], Callable[..., ImageTable]]:
+    """Make the reader of a dataset from the reader of its official archive.
 
     Parameters
     ----------
-    read : callable
-        Reads the official archive, given its folder, feature, name and semantics.
+    name : str
+        The dataset in the catalogue, and its default name in results.
     marker : str
-        A file by which the official archive is known.
-    archive : str
-        The folder that the official archive unpacks to.
-    root, feature, name, semantics, layout, table, cache : see :func:`zsl.data.readers.awa.load`.
+        A file by which the official archive is known. The archive may lie in ``root`` itself, unpacked inside it, or
+        unpacked beside it.
     """
-    base = Path(root).expanduser()
-    if layout != "official":
-        folder = xlsa17.unpacked(root)
-        if layout == "xlsa17" or (folder / "att_splits.mat").is_file():
-            return xlsa17.load(str(folder), feature=feature, name=name, semantics=semantics, table=table, cache=cache)
-    for folder in (base, base / archive, base.parent / archive):
-        if (folder / marker).is_file():
-            return read(Folder(folder, cache), feature, name, semantics)
-    what = f"{base} has neither att_splits.mat (xlsa17) nor {marker} (the official archive)"
-    what = what if base.is_dir() else f"the folder {base} does not exist"
-    raise UserError(f"dataset={name} is not here: {what}; {xlsa17.HOW_TO_GET}.")
+    default = name
+
+    def decorate(read: Callable[..., ImageTable]) -> Callable[..., ImageTable]:
+        def load(
+            root: str,
+            *,
+            feature: str = "resnet101",
+            name: str = default,
+            semantics: str | None = None,
+            layout: Literal["auto", "xlsa17", "official"] = "auto",
+            table: str = "att_splits.mat",
+            cache: str | None = None,
+        ) -> ImageTable:
+            base = Path(root).expanduser()
+            if layout != "official":
+                folder = xlsa17.unpacked(root)
+                if layout == "xlsa17" or (folder / "att_splits.mat").is_file():
+                    return xlsa17.load(
+                        str(folder), feature=feature, name=name, semantics=semantics, table=table, cache=cache
+                    )
+            archive = ENTRIES.get(name, ENTRIES[default]).official
+            for folder in (base, base / archive, base.parent / archive):
+                if (folder / marker).is_file():
+                    return read(Folder(folder, cache), feature, name, semantics)
+            what = f"{base} has neither att_splits.mat (xlsa17) nor {marker} (the official archive)"
+            what = what if base.is_dir() else f"the folder {base} does not exist"
+            raise UserError(f"dataset={name} is not here: {what}; {xlsa17.HOW_TO_GET}.")
+
+        load.__module__, load.__doc__ = read.__module__, f"{read.__doc__}{_LOAD}"
+        return load
+
+    return decorate
 
 
 def image_table(

@@ -11,7 +11,6 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
-from zsl.data.catalogue import ENTRIES
 from zsl.data.readers import official
 from zsl.data.readers.files import need, read_mat
 from zsl.data.readers.tables import Semantics, class_rows, class_semantics, named_semantics
@@ -19,37 +18,14 @@ from zsl.data.table import ImageTable
 from zsl.errors import UserError
 
 
-def load(
-    root: str,
-    *,
-    feature: str = "resnet101",
-    name: str = "sun",
-    semantics: str | None = None,
-    layout: official.Layout = "auto",
-    table: str = "att_splits.mat",
-    cache: str | None = None,
-) -> ImageTable:
+@official.reader("sun", marker="attributeLabels_continuous.mat")
+def load(folder: Folder, feature: str, name: str, semantics: str | None) -> ImageTable:
     """SUN Attribute from ``root``, whichever form lies there.
 
     Parameters
     ----------
-    root, feature, name, cache : see :func:`zsl.data.readers.xlsa17.load`.
     semantics : ``continuous`` (default: class means of the images' annotations), ``image`` (each image's own), or a
-        table of that name in the folder (``wordvec``).
-    layout, table : see :func:`zsl.data.readers.awa.load`.
-
-    Raises
-    ------
-    UserError
-        As :func:`zsl.data.readers.xlsa17.load`.
-    """
-    return official.load(
-        root, _official, marker="attributeLabels_continuous.mat", archive=ENTRIES["sun"].official, feature=feature,
-        name=name, semantics=semantics, layout=layout, table=table, cache=cache,
-    )  # fmt: skip
-
-
-def _official(folder: Folder, feature: str, name: str, semantics: str | None) -> ImageTable:
+        table of that name in the folder (``wordvec``)."""
     labels_file = folder.use(folder / "images.mat")
     images = tuple(str(i).strip() for i in need(read_mat(labels_file), "images", labels_file).ravel())
     of_image = [_class_of(path) for path in images]
