@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-import zsl
 from archives import write_awa, write_cub, write_sun, write_xlsa17
 from test_readers_xlsa17 import real_folder
 from zsl import config
+from zsl.data import splits
 from zsl.data.__main__ import main
+from zsl.data.dataset import ZeroShotData
+from zsl.data.load import load_table
 from zsl.data.readers import awa, cub, sun, tabular, xlsa17
 
 
@@ -149,7 +151,7 @@ def test_convert_and_read_back(tmp_path, name, write, load, source, form):
     else:
         assert_array_equal(found.gaps, table.gaps)
         assert_array_equal(found.attributes[~table.gaps], table.attributes[~table.gaps])
-    expected = zsl.data.splits.random(table, n_unseen=2)
+    expected = splits.random(table, n_unseen=2)
     assert_array_equal(found.splits["proposed"].unseen, expected.unseen)
     if form == "xlsa17":
         assert found.splits["proposed"].rows == expected.rows
@@ -177,6 +179,20 @@ def test_paths_may_hold_any_character(tmp_path, capsys):
     assert main(["check", "awa2", "--data-dir", str(root)]) == 0
     assert main(["list", f"data_dir={root}"]) == 0
     assert "MB" in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("│ awa2"))
+
+
+def test_a_dataset_is_one_function_that_returns_a_table(tmp_path, monkeypatch):
+    (tmp_path / "my_reader.py").write_text(
+        "import numpy as np\n"
+        "from zsl.data.table import ImageTable\n\n"
+        "def load(feature: str) -> ImageTable:\n"
+        "    X, y = np.random.default_rng(0).random((40, 3)), np.arange(40) % 5\n"
+        "    return ImageTable('mine', feature, X, y, tuple('abcde'), np.random.default_rng(1).random((5, 4)), n_unseen=2)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    table = load_table({"_target_": "my_reader.load", "name": "mine"}, "raw", None, allow=["my_reader"])
+    data = ZeroShotData.from_table(table, splits.auto(table))
+    assert (data.feature, len(data.unseen), data.split) == ("raw", 2, "random")
 
 
 def test_help_is_fast():

@@ -152,8 +152,8 @@ def check_same_classes(
         same = not ((index >= 0) & (index != labels)).any()
     if not same:
         raise UserError(
-            f"{path}: its labels disagree with {table}; the rows are in another order or of other images: store the file "
-            "names as 'files' (python -m zsl.extract does), or extract them again."
+            f"{path}: its labels disagree with {table}; the rows are in another order or of other images: store the "
+            "file names as 'files' (python -m zsl.extract does), or extract them again."
         )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
-from zsl.data.readers.features import Features, feature_file, in_class_order, read_features
+from zsl.data.readers.features import feature_file, in_class_order, read_features
 from zsl.data.readers.files import as_text, need, read_lines, read_mat
 from zsl.data.readers.tables import (
     Semantics,
@@ -91,10 +91,33 @@ def load(
             f"{main.name} has no class names, so the class lists beside it are not used; put the names in the table's "
             f"order, one per line, into {folder / 'allclasses.txt'}."
         )
-    listed = class_list(folder, "testclasses.txt", class_names) if named else None
     labels = in_class_order(found, class_names, path, main)
-    labels, more = _count_from_one(found, labels, stored, class_names, listed, path, main)
-    notes += more
+    test = locations(stored, "test_unseen_loc", len(labels), main)
+    listed = class_list(folder, "testclasses.txt", class_names) if named else None
+    # Names in the feature file, a 0 or the highest number leave no doubt where labels start.
+    ambiguous = not found.class_names and found.from_one and int(labels.max()) + 1 < len(class_names)
+    if listed is not None:
+        unseen = {class_names[c] for c in labels[test]}
+        if ambiguous and unseen != set(listed) == {class_names[c] for c in labels[test] + 1}:
+            labels = labels + 1
+            notes.append(f"{path.name}: labels count from 0, as testclasses.txt shows, though no image has class 0.")
+        elif unseen != set(listed):
+            note = (
+                f"{main}: test_unseen_loc holds images of other classes than testclasses.txt names (such as "
+                f"{min(unseen ^ set(listed))!r}); labels in {path.name} and the split belong to different datasets or "
+                "count classes differently: put right or remove testclasses.txt."
+            )
+            if table == "att_splits.mat":
+                raise UserError(note)
+            notes.append(note)  # another split than the one the list came with may leave other classes unseen
+    elif ambiguous:
+        # Labels 1..C-1 are the first classes counted from 1 or the last ones counted from 0.
+        notes.append(
+            f"{path.name}: no image has the label {len(class_names)}, so the labels are taken to count from 1 with the "
+            f"last class ({class_names[-1]!r}) empty; if they count from 0, put testclasses.txt, the names of the "
+            "unseen classes, beside it."
+        )
+        log.warning("%s", notes[-1])
     attributes = read_semantics(folder, stored, main, class_names, semantics, len(labels))
     splits = {"proposed": _split(stored, "proposed", labels, main)}
     places = [folder / "att_splits_ss.mat", folder.root.parent / "standard_split" / folder.root.name / "att_splits.mat"]
@@ -128,53 +151,6 @@ def load(
         },
         **attributes._asdict(),
     )
-
-
-def _count_from_one(
-    found: Features,
-    labels: Array,
-    stored: dict[str, Array],
-    class_names: tuple[str, ...],
-    listed: tuple[str, ...] | None,
-    path: Path,
-    main: Path,
-) -> tuple[Array, list[str]]:
-    """``labels``, moved by one where they count from 0 although no image has class 0, and findings worth a sentence.
-
-    Numbers 1..C-1 of C classes are either the first C-1 classes counted from 1 or the last ones counted from 0, and
-    every class would silently take its neighbour's attributes. ``testclasses.txt`` decides.
-
-    Raises
-    ------
-    UserError
-        If the split's unseen images are of other classes than ``testclasses.txt`` names, however labels count.
-    """
-    # Names in the feature file, a 0 or the highest number leave no doubt.
-    ambiguous = not found.class_names and found.from_one and int(labels.max()) + 1 < len(class_names)
-    if listed is None:
-        if not ambiguous:
-            return labels, []
-        note = (
-            f"{path.name}: no image has the label {len(class_names)}, so the labels are taken to count from 1 with the "
-            f"last class ({class_names[-1]!r}) empty; if they count from 0, put testclasses.txt, the names of the "
-            "unseen classes, beside it."
-        )
-        log.warning("%s", note)
-        return labels, [note]
-    test = locations(stored, "test_unseen_loc", len(labels), main)
-    if {class_names[c] for c in np.unique(labels[test])} == set(listed):
-        return labels, []
-    if ambiguous and {class_names[c] for c in np.unique(labels[test] + 1)} == set(listed):
-        return labels + 1, [f"{path.name}: labels count from 0, as testclasses.txt shows, though no image has class 0."]
-    odd = min(set(listed) ^ {class_names[c] for c in np.unique(labels[test])})
-    note = (
-        f"{main}: test_unseen_loc holds images of other classes than testclasses.txt names (such as {odd!r}); labels "
-        f"in {path.name} and the split belong to different datasets or count classes differently: put right or remove "
-        "testclasses.txt."
-    )
-    if main.name == "att_splits.mat":
-        raise UserError(note)
-    return labels, [note]  # another split than the one the list came with may leave other classes unseen
 
 
 def unpacked(root: str | Path) -> Path:
@@ -260,13 +236,12 @@ def locations(stored: dict[str, Array], key: str, n_images: int | None, path: Pa
     if not np.issubdtype(raw.dtype, np.number) or not np.isfinite(raw).all() or np.any(raw != np.floor(raw)):
         raise UserError(f"{path}: {key} holds {raw.dtype} values that are not whole numbers; it lists images from 1.")
     loc = raw.astype(np.int64)
-    if loc.size and (loc.min() < 1 or (n_images is not None and loc.max() > n_images)):
-        bad = loc.min() if loc.min() < 1 else loc.max()
-        if n_images is None:
-            raise UserError(f"{path}: {key} points to image {bad}; images are counted from 1.")
+    wrong = loc[(loc < 1) | (loc > (n_images or loc.max(initial=0)))]
+    if wrong.size:
+        there = f", but there are {n_images} images" if n_images else ""
         raise UserError(
-            f"{path}: {key} points to image {bad}, but there are {n_images} images (counted from 1); "
-            "features and splits belong to different datasets."
+            f"{path}: {key} points to image {wrong[0]}{there} (counted from 1); features and splits belong to "
+            "different datasets."
         )
     if len(np.unique(loc)) < len(loc):
         raise UserError(f"{path}: {key} lists {len(loc) - len(np.unique(loc))} images twice; each may occur once.")
@@ -292,13 +267,8 @@ def leaks(stored: dict[str, Array], path: Path) -> list[str]:
 
 
 def _split(stored: dict[str, Array], name: str, labels: Array, path: Path) -> Split:
-    n = len(labels)
-    test_unseen = locations(stored, "test_unseen_loc", n, path)
-    return Split(
-        name=name,
-        trainval=locations(stored, "trainval_loc", n, path),
-        test_seen=locations(stored, "test_seen_loc", n, path) if "test_seen_loc" in stored else np.empty(0, np.int64),
-        test_unseen=test_unseen,
-        unseen=np.unique(labels[test_unseen]),
-        origin={"file": path.name},
+    stored = {"test_seen_loc": np.empty(0, np.int64), **stored}
+    trainval, test_seen, test_unseen = (
+        locations(stored, f"{part}_loc", len(labels), path) for part in ("trainval", "test_seen", "test_unseen")
     )
+    return Split(name, trainval, test_seen, test_unseen, np.unique(labels[test_unseen]), {"file": path.name})
