@@ -187,7 +187,8 @@ def test_a_dataset_is_one_function_that_returns_a_table(tmp_path, monkeypatch):
         "from zsl.data.table import ImageTable\n\n"
         "def load(feature: str) -> ImageTable:\n"
         "    X, y = np.random.default_rng(0).random((40, 3)), np.arange(40) % 5\n"
-        "    return ImageTable('mine', feature, X, y, tuple('abcde'), np.random.default_rng(1).random((5, 4)), n_unseen=2)\n"
+        "    Z = np.random.default_rng(1).random((5, 4))\n"
+        "    return ImageTable('mine', feature, X, y, tuple('abcde'), Z, n_unseen=2)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     table = load_table({"_target_": "my_reader.load", "name": "mine"}, "raw", None, allow=["my_reader"])

@@ -51,7 +51,7 @@ def feature_file(folder: Path, feature: str, name: str, how_to_get: str) -> Path
 
 
 def read_features(folder: Folder, path: Path) -> Features:
-    """A feature file ``.mat`` or ``.npz``: ``features``, ``labels``, and file and class names where it has them.
+    """Read a feature file ``.mat`` or ``.npz``: ``features``, ``labels``, and file and class names where it has them.
 
     Raises
     ------

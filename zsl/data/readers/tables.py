@@ -41,7 +41,7 @@ def image_semantics(rows: Array, n_classes: int) -> Semantics:
 
 
 def class_rows(table: Array, n_classes: int, path: Path, what: str = "att", *, published: str = "columns") -> Array:
-    """One row per class (C, q), whichever way ``table`` lies; ``published`` says how a square one does."""
+    """Attributes with one row per class (C, q); ``published`` says where classes lie in a square ``table``."""
     table = as_matrix(table, f"{path}: {what}", finite=False)
     if n_classes not in table.shape:
         raise UserError(
@@ -99,16 +99,11 @@ def validation_lists(folder: Folder, class_names: Sequence[str]) -> tuple[tuple[
         val = class_list(folder, f"valclasses{i}.txt", class_names)
         if train is None or val is None:
             break
-        check_disjoint(train, val, folder / f"valclasses{i}.txt", f"trainclasses{i}.txt")
+        if set(train) & set(val):
+            both, path = min(set(train) & set(val)), folder / f"valclasses{i}.txt"
+            raise UserError(f"{path}: {both!r} is in trainclasses{i}.txt as well; the lists must be disjoint.")
         out.append((train, val))
     return tuple(out)
-
-
-def check_disjoint(one: Sequence[str], other: Sequence[str], path: Path, file: str) -> None:
-    """Refuse two lists that share a class; ``path`` holds the second list, ``file`` the first."""
-    both = set(one) & set(other)
-    if both:
-        raise UserError(f"{path}: {min(both)!r} is in {file} as well; the lists must be disjoint.")
 
 
 def named_semantics(
@@ -161,10 +156,10 @@ def named_semantics(
 
 def _ordered(rows: Array, names: Sequence[str], class_names: Sequence[str], path: Path) -> Array:
     """``rows`` (one per name) in the order of ``class_names``; every class must have exactly one."""
-    repeated = first_repeated([name for name in names if name in set(class_names)])
+    known, index = set(class_names), {n: i for i, n in enumerate(names)}
+    repeated = first_repeated([name for name in names if name in known])
     if repeated is not None:
         raise UserError(f"{path}: the class {repeated!r} has more than one row; keep one.")
-    index = {n: i for i, n in enumerate(names)}
     for name in class_names:
         if name not in index:
             raise UserError(

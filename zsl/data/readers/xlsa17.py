@@ -13,7 +13,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
-from zsl.data.readers.features import feature_file, in_class_order, read_features
+from zsl.data.readers.features import Features, feature_file, in_class_order, read_features
 from zsl.data.readers.files import as_text, need, read_lines, read_mat
 from zsl.data.readers.tables import (
     Semantics,
@@ -91,33 +91,9 @@ def load(
             f"{main.name} has no class names, so the class lists beside it are not used; put the names in the table's "
             f"order, one per line, into {folder / 'allclasses.txt'}."
         )
-    labels = in_class_order(found, class_names, path, main)
-    test = locations(stored, "test_unseen_loc", len(labels), main)
     listed = class_list(folder, "testclasses.txt", class_names) if named else None
-    # Names in the feature file, a 0 or the highest number leave no doubt where labels start.
-    ambiguous = not found.class_names and found.from_one and int(labels.max()) + 1 < len(class_names)
-    if listed is not None:
-        unseen = {class_names[c] for c in labels[test]}
-        if ambiguous and unseen != set(listed) == {class_names[c] for c in labels[test] + 1}:
-            labels = labels + 1
-            notes.append(f"{path.name}: labels count from 0, as testclasses.txt shows, though no image has class 0.")
-        elif unseen != set(listed):
-            note = (
-                f"{main}: test_unseen_loc holds images of other classes than testclasses.txt names (such as "
-                f"{min(unseen ^ set(listed))!r}); labels in {path.name} and the split belong to different datasets or "
-                "count classes differently: put right or remove testclasses.txt."
-            )
-            if table == "att_splits.mat":
-                raise UserError(note)
-            notes.append(note)  # another split than the one the list came with may leave other classes unseen
-    elif ambiguous:
-        # Labels 1..C-1 are the first classes counted from 1 or the last ones counted from 0.
-        notes.append(
-            f"{path.name}: no image has the label {len(class_names)}, so the labels are taken to count from 1 with the "
-            f"last class ({class_names[-1]!r}) empty; if they count from 0, put testclasses.txt, the names of the "
-            "unseen classes, beside it."
-        )
-        log.warning("%s", notes[-1])
+    labels, note = _labels(found, stored, class_names, listed, path, main)
+    notes += [note] if note else []
     attributes = read_semantics(folder, stored, main, class_names, semantics, len(labels))
     splits = {"proposed": _split(stored, "proposed", labels, main)}
     places = [folder / "att_splits_ss.mat", folder.root.parent / "standard_split" / folder.root.name / "att_splits.mat"]
@@ -151,6 +127,54 @@ def load(
         },
         **attributes._asdict(),
     )
+
+
+def _labels(
+    found: Features,
+    stored: dict[str, Array],
+    class_names: tuple[str, ...],
+    listed: tuple[str, ...] | None,
+    path: Path,
+    main: Path,
+) -> tuple[Array, str]:
+    """Labels of the images that count ``class_names`` from 0, and a finding worth a sentence, or nothing.
+
+    Numbers 1..C-1 of C classes are either the first C-1 classes counted from 1 or the last ones counted from 0, and
+    a wrong guess gives every class the attributes of its neighbour. ``listed``, the content of ``testclasses.txt``,
+    decides; without it, labels are taken to count from 1.
+
+    Raises
+    ------
+    UserError
+        If the split's unseen images are of other classes than ``testclasses.txt`` names, however labels count.
+    """
+    labels = in_class_order(found, class_names, path, main)
+    # Names in the feature file, a 0 or the highest number leave no doubt.
+    ambiguous = not found.class_names and found.from_one and int(labels.max()) + 1 < len(class_names)
+    if listed is None:
+        if not ambiguous:
+            return labels, ""
+        note = (
+            f"{path.name}: no image has the label {len(class_names)}, so the labels are taken to count from 1 with the "
+            f"last class ({class_names[-1]!r}) empty; if they count from 0, put testclasses.txt, the names of the "
+            "unseen classes, beside it."
+        )
+        log.warning("%s", note)
+        return labels, note
+    numbers = labels[locations(stored, "test_unseen_loc", len(labels), main)]
+    unseen = {class_names[c] for c in numbers}
+    if unseen == set(listed):
+        return labels, ""
+    if ambiguous and {class_names[c + 1] for c in numbers} == set(listed):
+        return labels + 1, f"{path.name}: labels count from 0, as testclasses.txt shows, though no image has class 0."
+    note = (
+        f"{main}: test_unseen_loc holds images of other classes than testclasses.txt names (such as "
+        f"{min(unseen ^ set(listed))!r}); labels in {path.name} and the split belong to different datasets or count "
+        "classes differently: put right or remove testclasses.txt."
+    )
+    if main.name == "att_splits.mat":
+        raise UserError(note)
+    return labels, note  # another split than the one the list came with may leave other classes unseen
 
 
 def unpacked(root: str | Path) -> Path:
