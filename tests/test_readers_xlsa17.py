@@ -96,28 +96,22 @@ def test_cifar_awa_both_features_and_splits(cifar_awa):
     assert {name: len(split.unseen) for name, split in low.splits.items()} == {"proposed": 4, "standard": 4}
 
 
-def _as(form: str, X: np.ndarray, labels: np.ndarray) -> dict:
-    """Features and labels in another form than ``write_xlsa17`` gives them."""
-    one_based = labels[:, None] + 1.0
-    return {
-        "transposed": {"features": X, "labels": one_based},
-        "labels in a row from 0": {"features": X.T, "labels": labels[None, :].astype(np.uint8)},
-        "float64": {"features": X.T.astype(np.float64), "labels": one_based},
-        "sparse": {"features": csc_array(X.T), "labels": one_based},
-        "with names": {"features": X.T, "labels": one_based, "image_files": cells([f"{i}.jpg" for i in labels])},
-        "v7.3": {"features": X.T, "labels": one_based},
-        "npz": {"features": X, "labels": labels + 1},
-        "npz transposed": {"features": X.T, "labels": labels + 1},
-    }[form]
+FORMS = {
+    "transposed": lambda X, y: {"features": X, "labels": y + 1.0},
+    "labels in a row from 0": lambda X, y: {"features": X.T, "labels": y.T.astype(np.uint8)},
+    "float64": lambda X, y: {"features": X.T.astype(np.float64), "labels": y + 1},
+    "sparse": lambda X, y: {"features": csc_array(X.T), "labels": y + 1},
+    "names": lambda X, y: {"features": X.T, "labels": y + 1, "image_files": cells([f"{i}.jpg" for i in range(len(y))])},
+    "v7.3": lambda X, y: {"features": X.T, "labels": y + 1.0},
+    "npz": lambda X, y: {"features": X, "labels": y + 1},
+    "npz transposed": lambda X, y: {"features": X.T, "labels": y + 1},
+}
 
 
-@pytest.mark.parametrize(
-    "form",
-    ["transposed", "labels in a row from 0", "float64", "sparse", "with names", "v7.3", "npz", "npz transposed"],
-)
+@pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_features_gives_the_same_table(tmp_path, form):
     stored = write_xlsa17(tmp_path)
-    variables = _as(form, stored["features"], stored["labels"])
+    variables = FORMS[form](stored["features"], stored["labels"][:, None])
     (tmp_path / "res101.mat").unlink()
     if form.startswith("npz"):
         np.savez(tmp_path / "res101.npz", **variables)
@@ -130,7 +124,7 @@ def test_every_form_of_features_gives_the_same_table(tmp_path, form):
     assert table.class_names == AWA_LIKE
     assert_allclose(table.attributes, stored["att"].T)
     assert_array_equal(table.splits["proposed"].unseen, [4, 5])
-    assert table.image_names[:2] == (("0.jpg", "1.jpg") if form == "with names" else ())
+    assert table.image_names[:2] == (("0.jpg", "1.jpg") if form == "names" else ())
 
 
 @pytest.mark.parametrize("turned", [("att",), ("original_att",), ("att", "original_att")])
@@ -144,9 +138,8 @@ def test_each_class_table_may_lie_its_own_way(tmp_path, turned):
 
 
 def test_square_features_lie_as_published(tmp_path):
-    table = small(per_class=2)
-    X = features_for(table["labels"], d=len(table["labels"]))
-    write_xlsa17(tmp_path, table, X)
+    X = features_for(small(per_class=2)["labels"], d=12)
+    write_xlsa17(tmp_path, small(per_class=2), X)
     assert_array_equal(load(tmp_path).features, X)
 
 
@@ -353,7 +346,7 @@ def test_the_standard_split_must_list_the_same_classes(tmp_path, place):
         load(tmp_path / "DATA")
 
 
-@pytest.mark.parametrize(("value", "sentence"), [(np.inf, "not whole numbers"), (0, "points to image 0")])
-def test_wrong_locations_are_refused_without_features_too(tmp_path, value, sentence):
-    with pytest.raises(UserError, match=sentence):
-        xlsa17.locations({"test_unseen_loc": np.array([value, 3.0])}, "test_unseen_loc", None, tmp_path / "a.mat")
+def test_wrong_locations_are_refused_without_features_too(tmp_path):
+    for value, sentence in ((np.inf, "not whole numbers"), (0, "points to image 0")):
+        with pytest.raises(UserError, match=sentence):
+            xlsa17.locations({"test_unseen_loc": np.array([value, 3.0])}, "test_unseen_loc", None, tmp_path / "a.mat")

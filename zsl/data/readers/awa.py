@@ -44,7 +44,8 @@ def load(folder: Folder, feature: str, name: str, semantics: str | None) -> Imag
 
     Parameters
     ----------
-    semantics : ``continuous`` (default), ``binary``, or a table of that name in the folder (``wordvec``)."""
+    semantics : ``continuous`` (default), ``binary``, or a table of that name in the folder (``wordvec``).
+    """
     class_names = numbered_names(folder.use(folder / "classes.txt"))
     predicates = folder / "predicates.txt"
     attribute_names = numbered_names(folder.use(predicates)) if predicates.is_file() else ()

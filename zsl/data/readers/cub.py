@@ -35,7 +35,8 @@ def load(folder: Folder, feature: str, name: str, semantics: str | None) -> Imag
     Parameters
     ----------
     semantics : ``continuous`` (default), ``image`` (each image's own 0/1 annotations; an attribute marked "not visible"
-        is missing), or a table of that name in the folder (``wordvec``, ``sentences``)."""
+        is missing), or a table of that name in the folder (``wordvec``, ``sentences``).
+    """
     class_names = numbered_names(folder.use(folder / "classes.txt"))
     images = numbered_names(folder.use(folder / "images.txt"))
     labels_file = folder.use(folder / "image_class_labels.txt")

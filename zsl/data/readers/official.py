@@ -76,7 +76,7 @@ def reader(name: str, marker: str) -> Callable[[Callable[..., ImageTable]], Call
             what = what if base.is_dir() else f"the folder {base} does not exist"
             raise UserError(f"dataset={name} is not here: {what}; {xlsa17.HOW_TO_GET}.")
 
-        load.__module__, load.__doc__ = read.__module__, f"{read.__doc__}{_LOAD}"
+        load.__module__, load.__doc__ = read.__module__, f"{(read.__doc__ or '').rstrip()}{_LOAD}"
         return load
 
     return decorate

@@ -25,7 +25,8 @@ def load(folder: Folder, feature: str, name: str, semantics: str | None) -> Imag
     Parameters
     ----------
     semantics : ``continuous`` (default: class means of the images' annotations), ``image`` (each image's own), or a
-        table of that name in the folder (``wordvec``)."""
+        table of that name in the folder (``wordvec``).
+    """
     labels_file = folder.use(folder / "images.mat")
     images = tuple(str(i).strip() for i in need(read_mat(labels_file), "images", labels_file).ravel())
     of_image = [_class_of(path) for path in images]

@@ -161,7 +161,7 @@ def _labels(
         )
         log.warning("%s", note)
         return labels, note
-    numbers = labels[locations(stored, "test_unseen_loc", len(labels), main)]
+    numbers = np.unique(labels[locations(stored, "test_unseen_loc", len(labels), main)])
     unseen = {class_names[c] for c in numbers}
     if unseen == set(listed):
         return labels, ""
