@@ -148,8 +148,7 @@ def test_a_class_table_in_v73_and_names_however_hdf5_holds_them(tmp_path):
     write_xlsa17(tmp_path)
     expected = load(tmp_path)
     table = {k: v for k, v in small().items() if k != "labels"}
-    width = max(map(len, AWA_LIKE))
-    codes = np.array([[ord(c) for c in n.ljust(width)] for n in AWA_LIKE], np.uint16).T
+    codes = np.array([[ord(c) for c in n.ljust(20)] for n in AWA_LIKE], np.uint16).T
     write_v73(tmp_path / "att_splits.mat", table)
     for names in (None, list(AWA_LIKE), np.array(AWA_LIKE, "S"), codes, "marked"):
         if names is not None:
@@ -159,8 +158,7 @@ def test_a_class_table_in_v73_and_names_however_hdf5_holds_them(tmp_path):
                 if isinstance(names, str):
                     f["allclasses_names"].attrs["MATLAB_class"] = np.bytes_("char")
         found = load(tmp_path)
-        assert found.class_names == AWA_LIKE
-        assert found.content == expected.content
+        assert found.content == expected.content  # of which the names are a part
         assert found.splits["proposed"].rows == expected.splits["proposed"].rows
 
 

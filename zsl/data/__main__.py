@@ -151,7 +151,6 @@ def _check(arguments: argparse.Namespace) -> int:
     from zsl.data.report import check
 
     report, console = check(_config(arguments)), _console()
-    console.print(f"[bold]{report.name}[/bold]")
     facts = Table.grid(padding=(0, 2))
     for what, value in report.facts:
         facts.add_row(what, value)
@@ -161,12 +160,9 @@ def _check(arguments: argparse.Namespace) -> int:
         for row in report.splits:
             table.add_row(*row.values())
         console.print(table)
-    for warning in report.warnings:
-        console.print(f"[yellow]{warning}[/yellow]", soft_wrap=True)
-    for problem in report.problems:
-        console.print(f"[red]problem:[/red] {problem}", soft_wrap=True)
-    if not report.problems:
-        console.print("[green]in order[/green]")
+    last = [f"[red]problem:[/red] {problem}" for problem in report.problems] or ["[green]in order[/green]"]
+    for line in [*(f"[yellow]{warning}[/yellow]" for warning in report.warnings), *last]:
+        console.print(line, soft_wrap=True)
     return 1 if report.problems else 0
 
 

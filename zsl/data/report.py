@@ -24,7 +24,6 @@ from zsl.errors import UserError
 class Report:
     """Findings on one dataset."""
 
-    name: str
     facts: list[tuple[str, str]] = field(default_factory=list)
     """(what, how much), in order"""
     splits: list[dict[str, str]] = field(default_factory=list)
@@ -49,7 +48,7 @@ def check(config: Mapping[str, Any]) -> Report:
     Where the features are missing, the class tables of an xlsa17 folder are still reported.
     """
     dataset, allow = config["dataset"], tuple(config.get("allow_targets", ()))
-    report, semantics = Report(dataset["name"]), dataset["semantics"]
+    report, semantics = Report([("dataset", dataset["name"])]), dataset["semantics"]
     try:
         transforms = load_transforms(dataset, config["feature"], allow)
         check_missing(semantics.get("missing", "mean"))

@@ -145,7 +145,9 @@ def from_file(table: ImageTable, *, path: str | None, name: str = "file", seed: 
     """Unseen classes by name, one per line of a text file (blank lines and lines that start with ``#`` are ignored)."""
     if path is None:
         raise UserError("split=file needs split.path=FILE: a text file with one unseen class name per line.")
-    return _from_names(table, Path(path).expanduser(), name, seed)
+    where = str(Path(path).expanduser())
+    unseen = named_classes(table, read_lines(Path(where)), where)
+    return hold_out(table, unseen, np.random.default_rng(seed), name, {"path": where, "seed": seed})
 
 
 def listed(
@@ -158,15 +160,10 @@ def listed(
             f"split={name} needs the names of its {n_unseen} unseen classes, one per line, in {where}, which does not "
             f"exist; no list is published with the data, so write it, or use split=random split.n_unseen={n_unseen}."
         )
-    split = _from_names(table, where, name, seed)
+    split = from_file(table, path=str(where), name=name, seed=seed)
     if len(split.unseen) != n_unseen:
         raise UserError(f"{where} names {len(split.unseen)} classes, but split={name} has {n_unseen} unseen ones.")
     return split
-
-
-def _from_names(table: ImageTable, path: Path, name: str, seed: int) -> Split:
-    unseen = named_classes(table, read_lines(path), str(path))
-    return hold_out(table, unseen, np.random.default_rng(seed), name, {"path": str(path), "seed": seed})
 
 
 def named_classes(table: ImageTable, names: list[str], where: str) -> Array:
