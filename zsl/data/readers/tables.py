@@ -231,14 +231,16 @@ def read_csv(path: Path, is_text: Callable[[int, str], bool]) -> Columns:
         if len(counted) >= max(len(header) - 1, 1) and not in_order:
             raise ValueError(f"its first line holds numbers ({header[-1]}, ...); put a header of column names above")
         texts = [i for i, name in enumerate(header) if is_text(i, name)]
-        how: dict[str, Any] = {"sep": delimiter, "encoding": "utf-8-sig", "skipinitialspace": True}
-        how |= {"header": 0, "names": range(len(header))}
-        decimal = "," if delimiter == ";" and _has_decimal_commas(path) else "."
+        options: dict[str, Any] = {"sep": delimiter, "encoding": "utf-8-sig", "skipinitialspace": True}
+        options |= {"header": 0, "names": range(len(header))}
+        # Newer versions of pandas read every digit by default, and older ones only when told to.
+        exact = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
         frame = pd.read_csv(
-            path, decimal=decimal, keep_default_na=False, na_values=_NO_NUMBER, low_memory=False, **how
+            path, decimal="," if delimiter == ";" and _has_decimal_commas(path) else ".",
+            keep_default_na=False, na_values=_NO_NUMBER, low_memory=False, **exact, **options,
         )  # fmt: skip
         # A second time for the text, because pandas looks for missing values in every column or in none.
-        text = pd.read_csv(path, usecols=texts, dtype=str, na_filter=False, **how) if texts else {}
+        text = pd.read_csv(path, usecols=texts, dtype=str, na_filter=False, **options) if texts else {}
     return number_columns(frame, header, {header[i]: text[i].tolist() for i in texts}, texts, path)
 
 

@@ -99,9 +99,6 @@ def load(
         features=X,
         labels=_class_numbers(y, names, table),
         class_names=names,
-        attributes=semantics.attributes,
-        missing=semantics.missing,
-        image_attributes=semantics.image_attributes,
         attribute_names=attribute_names,
         image_names=files,
         semantics="image" if image_level else "continuous",
@@ -114,6 +111,7 @@ def load(
             "files": folder.files,
             "missing_splits": {"proposed": "name the unseen classes in a file and set dataset.unseen=FILE, "},
         },
+        **semantics._asdict(),
     )
     if unseen is not None:
         path = folder.use(_existing(folder, unseen, "unseen"))
