@@ -17,7 +17,7 @@ import numpy as np
 from zsl.checks import Array, Count, Seed, check_value
 from zsl.data.dataset import ZeroShotData
 from zsl.data.readers.files import read_lines
-from zsl.data.table import ImageTable, Split, first_repeated
+from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
 
 
@@ -174,8 +174,6 @@ def named_classes(table: ImageTable, names: list[str], where: str) -> Array:
     UserError
         For unknown and repeated names, and for none or all of the classes.
     """
-    if first_repeated(names) is not None:
-        raise UserError(f"{where}: the class {first_repeated(names)!r} is named more than once; name each class once.")
     unseen = np.sort(table.class_ids(names, where))
     if not 0 < len(unseen) < len(table.class_names):
         raise UserError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -151,19 +151,9 @@ class ImageTable:
     doubts = warnings  # zsl.experiment still calls it so
 
     def class_ids(self, names: list[str], where: str) -> Array:
-        """Class numbers of ``names``, in their order; ``where`` is the file or key that names them.
-
-        Raises
-        ------
-        UserError
-            For a name that is no class of this table.
-        """
+        """Class numbers of ``names``, in their order; refusals as :func:`check_class_names`."""
+        check_class_names(names, self.class_names, where, self.name)
         index = {c: i for i, c in enumerate(self.class_names)}
-        for name in names:
-            if name not in index:
-                raise UserError(
-                    f"{where}: {name!r} is not a class of {self.name}{did_you_mean(name, self.class_names)}."
-                )
         return np.array([index[name] for name in names], dtype=np.int64)
 
 
@@ -177,10 +167,19 @@ def content_hash(*arrays: Array) -> str:
     return digest.hexdigest()[:16]
 
 
-def first_repeated(names: tuple[str, ...] | list[str]) -> str | None:
+def first_repeated(names: Sequence[str]) -> str | None:
     """The first name that occurs more than once, or None."""
     seen: set[str] = set()
     return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
+
+
+def check_class_names(names: Sequence[str], known: Sequence[str], where: object, of: str = "this dataset") -> None:
+    """Refuse names in the file or key ``where`` that are no class of ``known``, or that occur more than once."""
+    for name in names:
+        if name not in known:
+            raise UserError(f"{where}: {name!r} is not a class of {of}{did_you_mean(name, known)}.")
+    if first_repeated(names) is not None:
+        raise UserError(f"{where}: the class {first_repeated(names)!r} is named more than once; name each class once.")
 
 
 def check_labels(y: Array, n: int, n_classes: int, name: str, *, unknown: bool = False) -> None:

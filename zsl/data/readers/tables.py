@@ -14,7 +14,7 @@ import numpy as np
 from zsl.checks import Array, as_matrix
 from zsl.data.cache import Folder
 from zsl.data.readers.files import as_text, foreign, read_lines, read_mat, read_npy, read_npz, read_table, reading
-from zsl.data.table import first_repeated
+from zsl.data.table import check_class_names, first_repeated
 from zsl.errors import UserError, did_you_mean
 
 # What stands for "no value" in a column of numbers. In columns of text nothing does: "NA" may be a class.
@@ -83,11 +83,7 @@ def class_list(folder: Folder, file: str, class_names: Sequence[str]) -> tuple[s
     if not path.is_file():
         return None
     names = tuple(read_lines(folder.use(path)))
-    for name in names:
-        if name not in class_names:
-            raise UserError(f"{path}: {name!r} is not a class of this dataset{did_you_mean(name, class_names)}.")
-    if first_repeated(names) is not None:
-        raise UserError(f"{path}: the class {first_repeated(names)!r} is named more than once; name each class once.")
+    check_class_names(names, class_names, path)
     return names
 
 
