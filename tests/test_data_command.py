@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -10,10 +11,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-import zsl
 from archives import write_awa, write_cub, write_sun, write_xlsa17
 from test_readers_xlsa17 import real_folder
+from zsl import config
+from zsl.data import splits
 from zsl.data.__main__ import main
+from zsl.data.dataset import ZeroShotData
+from zsl.data.load import load_table
 from zsl.data.readers import awa, cub, sun, tabular, xlsa17
 
 
@@ -24,14 +28,29 @@ def _wide(monkeypatch):
 
 def test_list_says_what_is_here(tmp_path, capsys):
     write_xlsa17(tmp_path / "AWA2")
+    write_awa(tmp_path / "Animals_with_Attributes")
     assert main(["list", "--data-dir", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    row = next(line for line in out.splitlines() if "awa2" in line)
-    assert str(tmp_path)[:40] in row
-    assert " MB" in row
-    assert "built in" in next(line for line in out.splitlines() if "digits" in line)
-    assert " no " in next(line for line in out.splitlines() if "sun" in line)
+    rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
+    for name in ("awa1", "awa2"):
+        assert str(tmp_path)[:40] in rows[name]
+        assert " MB " in rows[name]
+    assert "Animals with Attributes 2" in rows["awa2"]
+    assert "built in" in rows["digits"]
+    assert "no, 880 MB to download" in rows["sun"]
+    assert "your own" in rows["xlsa17"]
     assert "awa2: cite Xian" in out
+
+
+def test_list_shows_a_dataset_that_has_no_entry_in_the_catalogue(tmp_path, capsys, monkeypatch):
+    shutil.copytree(config.conf_dir(), tmp_path / "conf")
+    (tmp_path / "conf/dataset/mine.yaml").write_text(
+        "# My photographs: 12 classes.\ndefaults:\n  - digits\n  - _self_\n_target_: my.reader.load\nname: mine\n"
+    )
+    monkeypatch.setattr(config, "conf_dir", lambda: tmp_path / "conf")
+    assert main(["list"]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("│ mine"))
+    assert "My photographs" in row
 
 
 def test_check_awa2_reports_the_missing_values_and_the_leak(shared, tmp_path, capsys):
@@ -49,15 +68,17 @@ def test_check_works_without_features(shared, capsys):
     out = capsys.readouterr().out
     assert "4 (antelope: black" in out
     assert "leak: train_loc" in out
+    assert "23527 images" in out
     assert "res101.mat (or .npz) is missing" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
-        (["check", "awa3"], 1, "did you mean awa2"),
+        (["check", "awa3"], 1, "did you mean awa"),
         (["check", "awa2", "--rot", "x"], 2, "not understood: --rot x"),
         (["check", "digits", "split.n_unsen=3"], 1, "split.n_unsen does not exist (did you mean n_unseen?)"),
+        (["check", "digits", "--root", "x"], 1, "dataset=digits has no folder"),
         (["convert", "digits"], 2, "--to"),
         (["nonsense"], 2, "invalid choice"),
         ([], 2, "required"),
@@ -74,96 +95,18 @@ def test_mistakes_are_told_in_a_sentence(capsys, arguments, status, sentence):
     assert "Traceback" not in captured.err
 
 
-def test_check_reports_a_split_that_cannot_be_made(capsys):
-    assert main(["check", "digits", "split=random", "split.n_unseen=10"]) == 1
-    assert "problem: split.n_unseen=10 leaves no seen class" in capsys.readouterr().out
-
-
-def readers(tmp_path):
-    write_awa(tmp_path / "awa")
-    write_cub(tmp_path / "CUB" / "cub")
-    write_sun(tmp_path / "sun")
-    write_xlsa17(tmp_path / "xlsa17")
-    return {
-        "awa2": awa.load(str(tmp_path / "awa")),
-        "cub": cub.load(str(tmp_path / "CUB" / "cub"), feature="lite0", semantics="image"),
-        "sun": sun.load(str(tmp_path / "sun"), feature="lite0"),
-        "xlsa17": xlsa17.load(str(tmp_path / "xlsa17")),
-    }
-
-
-def test_convert_and_read_back(tmp_path):
-    roots = {
-        "awa2": tmp_path / "awa",
-        "cub": tmp_path / "CUB" / "cub",
-        "sun": tmp_path / "sun",
-        "xlsa17": tmp_path / "xlsa17",
-    }
-    for name, table in readers(tmp_path).items():
-        more = [f"feature={table.feature}", "split=random", "split.n_unseen=2"]
-        if table.semantics == "image":
-            more.append("dataset.semantics=image")
-        for form in ("xlsa17", "npz"):
-            to = tmp_path / f"{name}-{form}"
-            assert main(["convert", name, "--root", str(roots[name]), "--to", str(to), "--format", form, *more]) == 0
-            if form == "xlsa17":
-                source = "image" if table.semantics == "image" else None
-                found = xlsa17.load(str(to), feature=table.feature, semantics=source)
-            else:
-                found = tabular.load("features.npz", attributes="attributes.csv", unseen="unseen.txt", root=str(to))
-            assert_array_equal(found.features, table.features)
-            assert_array_equal(found.labels, table.labels)
-            assert found.class_names == table.class_names
-            if table.image_attributes is not None:
-                assert_array_equal(found.image_attributes, table.image_attributes)
-            else:
-                gaps = np.zeros(table.attributes.shape, bool) if table.missing is None else table.missing
-                assert_array_equal(found.missing if found.missing is not None else np.zeros_like(gaps), gaps)
-                assert_array_equal(found.attributes[~gaps], table.attributes[~gaps])
-            expected = zsl.data.splits.random(table, n_unseen=2)
-            assert_array_equal(found.splits["proposed"].unseen, expected.unseen)
-            if form == "xlsa17":
-                assert_array_equal(found.splits["proposed"].trainval, expected.trainval)
-
-
-def test_convert_never_overwrites(tmp_path, capsys):
-    assert main(["convert", "digits", "--to", str(tmp_path)]) == 0
-    assert main(["convert", "digits", "--to", str(tmp_path)]) == 1
-    assert "exists already and is not overwritten" in capsys.readouterr().err
-
-
-def test_help_is_fast():
-    best = np.inf
-    for _ in range(3):
-        start = time.perf_counter()
-        out = subprocess.run([sys.executable, "-m", "zsl.data", "--help"], capture_output=True, text=True, check=True)
-        best = min(best, time.perf_counter() - start)
-    assert "check" in out.stdout
-    assert best < 1
-
-
-def test_paths_may_hold_any_character(tmp_path, capsys):
-    root = tmp_path / 'quote\'s "and" more, ${x}'
-    write_xlsa17(root / "AWA2")
-    assert main(["check", "xlsa17", "--root", str(root / "AWA2")]) == 0
-    assert main(["check", "awa2", "--data-dir", str(root)]) == 0
-    assert main(["list", f"data_dir={root}"]) == 0
-    assert "MB" in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("│ awa2"))
-
-
 @pytest.mark.parametrize(
-    ("override", "sentence"),
+    ("overrides", "sentence"),
     [
-        ("dataset.semantics.missing=foo", "dataset.semantics.missing='foo' is not accepted"),
-        ("feature.pca=1000", "feature.pca=1000 is more than the training data allow"),
-        ("dataset.semantics.pca=1000", "dataset.semantics.pca=1000 is more than the training data allow"),
-        ("feature.pca=0", "feature.pca=0 is not accepted"),
-        ("feature.power=-1", "feature.power=-1 is not accepted"),
-        ("feature.name=5", "feature.name=5 is not accepted: it should be a valid string"),
+        (["split=random", "split.n_unseen=10"], "split.n_unseen=10 leaves no seen class"),
+        (["dataset.semantics.missing=foo"], "dataset.semantics.missing='foo' is not accepted"),
+        (["feature.pca=1000"], "feature.pca=1000 is more than the training data allow"),
+        (["dataset.semantics.pca=1000"], "dataset.semantics.pca=1000 is more than the training data allow"),
+        (["feature.name=5"], "feature.name=5 is not accepted: it should be a valid string"),
     ],
 )
-def test_check_refuses_what_a_run_would_refuse(capsys, override, sentence):
-    assert main(["check", "digits", override]) == 1
+def test_check_refuses_what_a_run_would_refuse(capsys, overrides, sentence):
+    assert main(["check", "digits", *overrides]) == 1
     out = capsys.readouterr().out
     assert f"problem: {sentence}" in out
     assert "in order" not in out
@@ -177,14 +120,90 @@ def test_a_problem_is_told_once(tmp_path, capsys):
     assert capsys.readouterr().out.count("problem:") == 1
 
 
-@pytest.mark.parametrize("place", ["file", "file/below", "/proc/nowhere"])
 @pytest.mark.parametrize("form", ["xlsa17", "npz"])
-def test_convert_names_a_folder_that_cannot_be_written(tmp_path, capsys, place, form):
+@pytest.mark.parametrize(
+    ("name", "write", "load", "source"),
+    [
+        ("awa2", write_awa, awa.load, None),
+        ("cub", write_cub, cub.load, "image"),
+        ("sun", write_sun, sun.load, None),
+        ("xlsa17", write_xlsa17, xlsa17.load, None),
+    ],
+)
+def test_convert_and_read_back(tmp_path, name, write, load, source, form):
+    root, to = tmp_path / "data" / name, tmp_path / "to"
+    root.parent.mkdir()
+    write(root)
+    feature = "lite0" if name in {"cub", "sun"} else "resnet101"
+    table = load(str(root), feature=feature, semantics=source)
+    more = [f"feature={feature}", "split=random", "split.n_unseen=2"]
+    more += [f"dataset.semantics={source}"] if source else []
+    assert main(["convert", name, "--root", str(root), "--to", str(to), "--format", form, *more]) == 0
+    if form == "xlsa17":
+        found = xlsa17.load(str(to), feature=feature, semantics=source)
+    else:
+        found = tabular.load("features.npz", attributes="attributes.csv", unseen="unseen.txt", root=str(to))
+    assert_array_equal(found.features, table.features)
+    assert_array_equal(found.labels, table.labels)
+    assert found.class_names == table.class_names
+    if source == "image":
+        assert_array_equal(found.image_attributes, table.image_attributes)
+    else:
+        assert_array_equal(found.gaps, table.gaps)
+        assert_array_equal(found.attributes[~table.gaps], table.attributes[~table.gaps])
+    expected = splits.random(table, n_unseen=2)
+    assert_array_equal(found.splits["proposed"].unseen, expected.unseen)
+    if form == "xlsa17":
+        assert found.splits["proposed"].rows == expected.rows
+
+
+def test_convert_never_overwrites(tmp_path, capsys):
+    assert main(["convert", "digits", "--to", str(tmp_path)]) == 0
+    assert main(["convert", "digits", "--to", str(tmp_path)]) == 1
+    assert "exists already and is not overwritten" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/nowhere"])
+def test_convert_names_a_folder_that_cannot_be_written(tmp_path, capsys, place):
     (tmp_path / "file").write_text("")
-    assert main(["convert", "digits", "--to", str(tmp_path / place), "--format", form]) == 1
+    assert main(["convert", "digits", "--to", str(tmp_path / place)]) == 1
     err = capsys.readouterr().err
     assert "cannot be written" in err
     assert "choose another folder with --to" in err
+
+
+def test_paths_may_hold_any_character(tmp_path, capsys):
+    root = tmp_path / 'quote\'s "and" more, ${x}'
+    write_xlsa17(root / "AWA2")
+    assert main(["check", "xlsa17", "--root", str(root / "AWA2")]) == 0
+    assert main(["check", "awa2", "--data-dir", str(root)]) == 0
+    assert main(["list", f"data_dir={root}"]) == 0
+    assert "MB" in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("│ awa2"))
+
+
+def test_a_dataset_is_one_function_that_returns_a_table(tmp_path, monkeypatch):
+    (tmp_path / "my_reader.py").write_text(
+        "import numpy as np\n"
+        "from zsl.data.table import ImageTable\n\n"
+        "def load(feature: str) -> ImageTable:\n"
+        "    X, y = np.random.default_rng(0).random((40, 3)), np.arange(40) % 5\n"
+        "    Z = np.random.default_rng(1).random((5, 4))\n"
+        "    return ImageTable('mine', feature, X, y, tuple('abcde'), Z, n_unseen=2)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    table = load_table({"_target_": "my_reader.load", "name": "mine"}, "raw", None, allow=["my_reader"])
+    data = ZeroShotData.from_table(table, splits.auto(table))
+    assert (data.feature, len(data.unseen), data.split) == ("raw", 2, "random")
+
+
+def test_help_is_fast():
+    best = np.inf
+    for _ in range(3):
+        start = time.perf_counter()
+        out = subprocess.run([sys.executable, "-m", "zsl.data", "--help"], capture_output=True, text=True, check=True)
+        best = min(best, time.perf_counter() - start)
+    assert "check" in out.stdout
+    assert best < 1
 
 
 @pytest.mark.parametrize(

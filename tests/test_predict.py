@@ -12,7 +12,7 @@ import pytest
 
 from conftest import ROOT
 from zsl import ZeroShotClassifier, compose, run
-from zsl.data.readers.tabular import write_class_csv
+from zsl.data.readers.tables import write_class_csv
 from zsl.errors import UserError
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked

@@ -13,7 +13,7 @@ from zsl.predict.pipeline import Pipeline
 
 from zsl import compose, run
 from zsl.config import resolve
-from zsl.data.readers.tabular import write_class_csv
+from zsl.data.readers.tables import write_class_csv
 from zsl.errors import UserError
 from zsl.experiment.loading import read_data
 from zsl.models import CoupledDictionaries

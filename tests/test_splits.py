@@ -1,4 +1,4 @@
-"""Splits: DESIGN's formula for random ones, every combination once, class lists from files."""
+"""Class splits: the documented draws, class lists from files, what splits promise and what they refuse."""
 
 from __future__ import annotations
 
@@ -6,97 +6,189 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
+import zsl
+from archives import write_sun, write_xlsa17
 from zsl.data import splits
 from zsl.data.dataset import ZeroShotData
-from zsl.data.readers import digits
+from zsl.data.readers import digits, xlsa17
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
 
 
-@pytest.fixture(scope="module")
-def table():
-    return digits.load()
+def table(n_classes: int = 8, per_class: int = 7, **fields) -> ImageTable:
+    labels = np.arange(n_classes * per_class) % n_classes
+    return ImageTable(
+        name="toy",
+        feature="f",
+        features=np.arange(len(labels))[:, None] * np.ones(3),
+        labels=labels,
+        class_names=tuple(f"c{i}" for i in range(n_classes)),
+        attributes=np.random.default_rng(0).standard_normal((n_classes, 4)),
+        **fields,
+    )
 
 
-def test_fixed_is_three_digits_drawn_by_generator_zero(table):
-    split = splits.random(table, name="fixed", seed=0)
-    assert split.unseen.tolist() == sorted(np.random.default_rng(0).permutation(10)[:3].tolist()) == [2, 4, 6]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_random_follows_the_documented_formula(table, seed):
+@given(n_classes=st.integers(2, 30), seed=st.integers(0, 2**32), share=st.floats(0.01, 0.99))
+def test_random_is_exactly_the_documented_draw(n_classes, seed, share):
+    toy, k = table(n_classes), max(1, round(share * n_classes))
+    if k >= n_classes:
+        return
     rng = np.random.default_rng(seed)
-    unseen = sorted(rng.permutation(10)[:4])
-    split = splits.random(table, n_unseen=4, seed=seed)
-    assert split.unseen.tolist() == unseen
+    unseen = sorted(rng.permutation(n_classes)[:k])
     test_seen = []
-    for c in (c for c in range(10) if c not in unseen):
-        rows = rng.permutation(np.flatnonzero(table.labels == c))
+    for c in (c for c in range(n_classes) if c not in unseen):
+        rows = rng.permutation(np.flatnonzero(toy.labels == c))
         test_seen += rows[len(rows) - len(rows) // 5 :].tolist()
-    assert split.test_seen.tolist() == sorted(test_seen)
-    assert split.test_unseen.tolist() == np.flatnonzero(np.isin(table.labels, unseen)).tolist()
-    everything = np.concatenate([split.trainval, split.test_seen, split.test_unseen])
-    assert sorted(everything.tolist()) == list(range(1797))
+    for split in (splits.random(toy, n_unseen=k, seed=seed), splits.random(toy, fraction=share, seed=seed)):
+        assert_array_equal(split.unseen, unseen)
+        assert split.test_seen.tolist() == sorted(test_seen)
+        assert_array_equal(split.test_unseen, np.flatnonzero(np.isin(toy.labels, unseen)))
+        rows = np.r_[split.trainval, split.test_seen, split.test_unseen]
+        assert_array_equal(np.sort(rows), np.arange(len(toy.labels)))  # every image has one role
 
 
-def test_combinations_are_all_different_and_complete(table):
-    seen = [tuple(splits.combination(table, index=i).unseen) for i in range(120)]
-    assert seen == list(itertools.combinations(range(10), 3))
-    with pytest.raises(UserError, match=r"split.index=120 is out of range: digits has 120 choices of 3"):
-        splits.combination(table, index=120)
+def test_fixed_is_three_digits_drawn_by_generator_zero():
+    assert splits.random(digits.load(), name="fixed", seed=0).unseen.tolist() == [2, 4, 6]
 
 
-def test_random_needs_a_seen_class(table):
-    with pytest.raises(UserError, match=r"split\.n_unseen=10 leaves no seen class"):
-        splits.random(table, n_unseen=10)
+@given(n_classes=st.integers(4, 40), n_folds=st.integers(2, 4), seed=st.integers(0, 1000))
+def test_folds_are_near_equal_and_cover_every_class_once(n_classes, n_folds, seed):
+    toy = table(n_classes)
+    unseen = [splits.folds(toy, fold=k, n_folds=n_folds, seed=seed).unseen for k in range(n_folds)]
+    assert_array_equal(np.sort(np.concatenate(unseen)), np.arange(n_classes))
+    sizes = [len(u) for u in unseen]
+    assert max(sizes) - min(sizes) <= 1
 
 
-def test_file_lists_unseen_classes(table, tmp_path):
-    path = tmp_path / "unseen.txt"
-    path.write_text("# odd ones\nseven\n\n  three \n")
-    assert splits.from_file(table, path=str(path)).unseen.tolist() == [3, 7]
+def test_the_folds_by_name():
+    load = lambda k: zsl.load_dataset("digits", split="folds", overrides=(f"split.fold={k}",))  # noqa: E731
+    assert sorted(len(load(k).unseen) for k in range(4)) == [2, 2, 3, 3]
+
+
+def test_combinations_are_all_different_and_complete():
+    toy = table(6, n_unseen=3)
+    seen = [tuple(splits.combination(toy, index=i).unseen) for i in range(20)]
+    assert seen == list(itertools.combinations(range(6), 3))
+
+
+def test_auto_is_the_proposed_split_or_a_random_one():
+    toy = table(n_unseen=2)
+    split = splits.auto(toy, seed=5)
+    assert split.name == "random"
+    assert split.rows == splits.random(toy, seed=5).rows
+    proposed = splits.random(toy, name="proposed", n_unseen=3, seed=1)
+    split = splits.auto(table(splits={"proposed": proposed}, n_unseen=2), seed=5)
+    assert (split.name, split.rows, split.origin["source"]) == ("proposed", proposed.rows, "proposed")
+    with pytest.raises(UserError, match=r"split=auto: toy has no proposed split .*split=random split\.n_unseen=NUMBER"):
+        splits.auto(table())
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("split", "settings", "sentence"),
     [
-        ("sevn\n", r"'sevn' is not a class of digits \(did you mean 'seven'\?\)"),
-        ("seven\nseven\n", "named more than once"),
-        ("# none\n", "names 0 of 10 classes"),
-        ("\n".join(digits.TABLE), "names 10 of 10 classes"),
+        (splits.random, {"n_unseen": 2, "fraction": 0.5}, "exclude each other"),
+        (splits.random, {}, r"set split\.n_unseen or split\.fraction"),
+        (splits.random, {"n_unseen": 8}, r"split\.n_unseen=8 leaves no seen class"),
+        (splits.folds, {"fold": 4}, r"split\.fold=4 is out of range: there are 4 folds, 0 to 3"),
+        (splits.folds, {"fold": 0, "n_folds": 9}, "more than the 8 classes"),
+        (splits.combination, {"index": 8}, "split.index=8 is out of range: toy has 8 choices of 1"),
+        (splits.from_file, {"path": None}, r"needs split\.path=FILE"),
+        (splits.from_file, {"path": "nowhere/none.txt"}, "cannot be read"),
+        (splits.stored, {"name": "standard"}, r"toy has no standard split .*it has: none.*use split=random"),
     ],
 )
-def test_bad_files_are_refused(table, tmp_path, text, message):
-    path = tmp_path / "unseen.txt"
-    path.write_text(text)
-    with pytest.raises(UserError, match=message):
-        splits.from_file(table, path=str(path))
+def test_what_cannot_be_is_refused(split, settings, sentence):
+    with pytest.raises(UserError, match=sentence):
+        split(table(), **settings)
 
 
-def test_missing_files_are_refused(table, tmp_path):
-    with pytest.raises(UserError, match="cannot be read"):
-        splits.from_file(table, path=str(tmp_path / "none.txt"))
-    with pytest.raises(UserError, match=r"needs split\.path=FILE"):
-        splits.from_file(table, path=None)
+def test_settings_are_checked_by_name():
+    with pytest.raises(UserError, match=r"split\.fraction=1\.5 is not accepted"):
+        zsl.load_dataset("digits", split="random", overrides=("split.fraction=1.5",))
 
 
-def test_stored_checks_its_class_counts(table):
-    split = Split("proposed", np.arange(10), np.empty(0, int), np.flatnonzero(table.labels == 9), np.array([9]))
-    stored = ImageTable(
-        "t", "f", table.features, table.labels, table.class_names, table.attributes, {"proposed": split}
-    )
+def test_stored_checks_its_class_counts():
+    split = Split("proposed", np.arange(7), np.empty(0, int), np.arange(7, 56, 8), np.array([7]))
+    stored = table(splits={"proposed": split})
     assert splits.stored(stored, name="x", source="proposed", n_unseen=1).name == "x"
-    with pytest.raises(UserError, match="has 72 unseen classes, but the proposed split of t has 1"):
+    with pytest.raises(UserError, match="has 72 unseen classes, but the proposed split of toy has 1"):
         splits.stored(stored, name="645_72", source="proposed", n_unseen=72)
-    with pytest.raises(UserError, match=r"t has no standard split .*it has: proposed.*use split=random"):
-        splits.stored(stored, name="standard")
 
 
-def test_classes_of_few_images_train_with_all(table):
+def test_classes_of_few_images_train_with_all():
     labels = np.array([0, 0, 0, 1, 1, 1, 1, 1, 2, 2])
     small = ImageTable("s", "f", np.eye(10), labels, ("a", "b", "c"), np.eye(3))
     split = splits.hold_out(small, np.array([2]), np.random.default_rng(0), "h", {})
     assert np.isin([0, 1, 2], split.trainval).all()
     assert len(split.test_seen) == 1
-    assert ZeroShotData.from_table(small, split).seen.tolist() == [0, 1]
+
+
+def test_file_lists_unseen_classes(tmp_path):
+    write_xlsa17(tmp_path / "data")
+    loaded, path = xlsa17.load(str(tmp_path / "data")), tmp_path / "unseen.txt"
+    path.write_text("\ufeff# a comment\n horse \n\nbeaver\n", encoding="utf-8")
+    assert_array_equal(splits.from_file(loaded, path=str(path)).unseen, [3, 5])
+    for text, sentence in (
+        (b"grizzly bear\n", r"'grizzly bear' is not a class of xlsa17 \(did you mean grizzly\+bear\?\)"),
+        (b"horse\nhorse\n", "'horse' is named more than once"),
+        (b"# nothing\n", "names 0 of 6 classes"),
+        ("\n".join(loaded.class_names).encode(), "names 6 of 6 classes"),
+        (b"\xff\xfe\x00", "is not a readable text file in UTF-8"),
+    ):
+        path.write_bytes(text)
+        with pytest.raises(UserError, match=sentence):
+            splits.from_file(loaded, path=str(path))
+
+
+def test_707_10_reads_its_names_from_the_data_folder(tmp_path):
+    classes = tuple(f"scene{i:02d}" for i in range(14))
+    folder = tmp_path / "SUN"
+    write_sun(folder, classes, per_class=2)
+    load = lambda: zsl.load_dataset("sun", feature="lite0", split="707_10", root=folder)  # noqa: E731
+    with pytest.raises(
+        UserError, match=r"testclasses_707_10\.txt, which does not exist.*split=random split\.n_unseen=10"
+    ):
+        load()
+    (folder / "testclasses_707_10.txt").write_text("\n".join(classes[:9]))
+    with pytest.raises(UserError, match="names 9 classes, but split=707_10 has 10"):
+        load()
+    (folder / "testclasses_707_10.txt").write_text("\n".join(classes[:10]))
+    assert load().unseen_names == list(classes[:10])
+    assert load().key["split"]["path"].endswith("testclasses_707_10.txt")
+
+
+def test_validation_folds_are_the_published_ones_where_they_divide_the_seen_classes(tmp_path):
+    write_xlsa17(tmp_path)
+    for i, val in enumerate(("antelope", "beaver", "killer+whale"), start=1):
+        seen = ["antelope", "grizzly+bear", "killer+whale", "beaver"]
+        (tmp_path / f"trainclasses{i}.txt").write_text("\n".join(c for c in seen if c != val) + "\n")
+        (tmp_path / f"valclasses{i}.txt").write_text(val + "\n")
+    loaded = xlsa17.load(str(tmp_path))
+    folds = splits.validation_folds(ZeroShotData.from_table(loaded, loaded.splits["proposed"]))
+    assert [val.tolist() for _, val in folds] == [[0], [3], [2]]
+    assert [train.tolist() for train, _ in folds] == [[1, 2, 3], [0, 1, 2], [0, 1, 3]]
+    other = ZeroShotData.from_table(loaded, splits.random(loaded, n_unseen=2, seed=1))
+    assert len(splits.validation_folds(other, k=2, seed=3)) == 2  # published lists name classes that are unseen here
+    (tmp_path / "valclasses1.txt").write_text("grizzly+bear\n")
+    with pytest.raises(UserError, match=r"'grizzly\+bear' is in trainclasses1\.txt as well"):
+        xlsa17.load(str(tmp_path))
+
+
+@given(n_classes=st.integers(4, 30), k=st.integers(2, 3), seed=st.integers(0, 1000))
+def test_seeded_validation_folds_partition_the_seen_classes(n_classes, k, seed):
+    data = ZeroShotData.from_table(table(n_classes), splits.random(table(n_classes), n_unseen=1, seed=seed))
+    folds = splits.validation_folds(data, k=k, seed=seed)
+    assert_array_equal(np.sort(np.concatenate([val for _, val in folds])), np.arange(n_classes - 1))
+    for (train, val), (again, _) in zip(folds, splits.validation_folds(data, k=k, seed=seed), strict=True):
+        assert_array_equal(np.sort(np.r_[train, val]), np.arange(n_classes - 1))
+        assert_array_equal(train, again)
+
+
+def test_too_many_validation_folds_are_refused():
+    data = ZeroShotData.from_table(table(4), splits.random(table(4), n_unseen=1))
+    with pytest.raises(UserError, match="4 validation folds need at least 4 seen classes, and there are 3"):
+        splits.validation_folds(data, k=4)

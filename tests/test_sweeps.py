@@ -18,8 +18,8 @@ import pytest
 
 from conftest import ROOT
 from zsl.experiment.sweep import limit_threads, threads_for
-from zsl.runs import status as records
 from zsl.runs import jobs as sweep
+from zsl.runs import status as records
 
 QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag")
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")

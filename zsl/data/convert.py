@@ -1,18 +1,20 @@
-"""Any dataset as an xlsa17 folder, or as the two files that ``dataset=tabular`` reads."""
+"""Writing any dataset as an xlsa17 folder, or as the files that ``dataset=tabular`` reads."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from zsl.checks import Array
-from zsl.data.readers.tables import STORED_AS
-from zsl.data.readers.tabular import write_class_csv
+from zsl.data.readers.features import STORED_AS
+from zsl.data.readers.tables import write_class_csv
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError, writing
 
-_ELSEWHERE = "choose another folder with --to"
 # The largest variable that MATLAB's v5 format can hold.
 _V5_LIMIT = 2**31 - 1
 
@@ -33,52 +35,38 @@ def to_xlsa17(table: ImageTable, splits: dict[str, Split], folder: Path) -> list
     UserError
         If a file is there already, images have no class, or the features are too large for the format.
     """
-    from scipy.io import savemat
-
-    if (table.labels < 0).any():
+    if (table.labels < 0).any() or table.features.nbytes > _V5_LIMIT:
         raise UserError(
-            f"{table.name}: {(table.labels < 0).sum()} images have no class, which the xlsa17 layout cannot express; "
+            f"{table.name}: images without a class, and features of 2 GiB and more, do not fit into the xlsa17 layout; "
             "use --format npz."
         )
-    if table.features.nbytes > _V5_LIMIT:
-        raise UserError(
-            f"{table.name}: features of {table.features.nbytes / 2**30:.1f} GiB are more than a .mat file holds; "
-            "use --format npz."
-        )
-    missing = np.zeros(table.attributes.shape, bool) if table.missing is None else table.missing
-    class_table = {
-        "att": table.attributes.T,
-        "original_att": np.where(missing, np.nan, table.attributes).T,
-        "allclasses_names": _cells(table.class_names),
-    }
-    stem = STORED_AS.get(table.feature, table.feature)
     images = {"features": np.asarray(table.features).T, "labels": (table.labels + 1.0)[:, None]}
     if table.image_names:
         images["image_files"] = _cells(table.image_names)
+    mats = {f"{STORED_AS.get(table.feature, table.feature)}.mat": images}
     texts = {"allclasses.txt": table.class_names}
     if table.attribute_names:
         texts["predicates.txt"] = tuple(f"{i + 1}\t{a}" for i, a in enumerate(table.attribute_names))
     for i, (train, val) in enumerate(table.validation, start=1):
         texts |= {f"trainclasses{i}.txt": train, f"valclasses{i}.txt": val}
-    mats = {f"{stem}.mat": images}
-    for name, file in (("proposed", "att_splits.mat"), ("standard", "att_splits_ss.mat")):
+    for name, suffix in (("proposed", ""), ("standard", "_ss")):
         if name in splits:
-            mats[file] = {**class_table, **_locations(splits[name])}
-            texts["testclasses.txt" if name == "proposed" else "testclasses_ss.txt"] = tuple(
-                table.class_names[c] for c in splits[name].unseen
-            )
-    arrays = {} if table.image_attributes is None else {"image_attributes.npz": {"att": table.image_attributes}}
-    paths = [folder / file for file in (*mats, *texts, *arrays)]
-    with writing(folder, _ELSEWHERE):
-        _refuse_existing(paths)
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, variables in mats.items():
-            savemat(folder / file, variables, do_compression=True)
-        for file, lines in texts.items():
-            (folder / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        for file, stored in arrays.items():
-            np.savez_compressed(folder / file, **stored)  # type: ignore[arg-type]
-    return paths
+            split = splits[name]
+            rows = {"trainval": split.trainval, "test_seen": split.test_seen, "test_unseen": split.test_unseen}
+            mats[f"att_splits{suffix}.mat"] = {
+                "att": table.attributes.T,
+                "original_att": np.where(table.gaps, np.nan, table.attributes).T,
+                "allclasses_names": _cells(table.class_names),
+                **{f"{part}_loc": (found + 1.0)[:, None] for part, found in rows.items()},
+            }
+            texts[f"testclasses{suffix}.txt"] = tuple(table.class_names[c] for c in split.unseen)
+    files: dict[str, Callable[[Path], Any]] = {
+        **{file: partial(_write_mat, variables=variables) for file, variables in mats.items()},
+        **{file: partial(_write_lines, lines=lines) for file, lines in texts.items()},
+    }
+    if table.image_attributes is not None:
+        files["image_attributes.npz"] = partial(np.savez_compressed, att=table.image_attributes)
+    return _write(folder, files)
 
 
 def to_npz(table: ImageTable, splits: dict[str, Split], folder: Path) -> list[Path]:
@@ -87,41 +75,52 @@ def to_npz(table: ImageTable, splits: dict[str, Split], folder: Path) -> list[Pa
     Raises
     ------
     UserError
-        If a file is there already.
+        If a file is there already, or images have attributes of their own and no names.
     """
-    paths = [folder / "features.npz", folder / "attributes.csv", folder / "unseen.txt"]
-    names = np.array([*table.class_names, ""])[table.labels]  # -1 is the last: no class
-    files = {"files": np.array(table.image_names)} if table.image_names else {}
+    labels = np.array([*table.class_names, ""])[table.labels]  # -1 is the last: no class
+    names = {"files": np.array(table.image_names)} if table.image_names else {}
     attribute_names = table.attribute_names or tuple(f"attribute_{a + 1}" for a in range(table.attributes.shape[1]))
-    rows, row_names = table.attributes, table.class_names
+    rows, row_names = np.where(table.gaps, np.nan, table.attributes), table.class_names
     if table.image_attributes is not None:
         if not table.image_names:
             raise UserError(f"{table.name}: image-level attributes need file names, and there are none.")
         rows, row_names = table.image_attributes.astype(np.float64), table.image_names
-    elif table.missing is not None:
-        rows = np.where(table.missing, np.nan, rows)
-    unseen = splits["proposed"].unseen
-    with writing(folder, _ELSEWHERE):
-        _refuse_existing(paths)
+    unseen = tuple(table.class_names[c] for c in splits["proposed"].unseen)
+    arrays: dict[str, Array] = {"features": table.features, "labels": labels, **names}
+    return _write(
+        folder,
+        {
+            "features.npz": partial(np.savez, **arrays),  # type: ignore[arg-type]
+            "attributes.csv": partial(write_class_csv, names=row_names, attribute_names=attribute_names, rows=rows),
+            "unseen.txt": partial(_write_lines, lines=unseen),
+        },
+    )
+
+
+def _write(folder: Path, files: dict[str, Callable[[Path], Any]]) -> list[Path]:
+    """Call each writer with its path; nothing is written if one of the files is there."""
+    paths = [folder / file for file in files]
+    with writing(folder, "choose another folder with --to"):
+        for path in paths:
+            if path.exists():
+                raise UserError(f"{path} exists already and is not overwritten; choose another folder with --to.")
         folder.mkdir(parents=True, exist_ok=True)
-        np.savez(paths[0], features=table.features, labels=names, **files)  # type: ignore[arg-type]
-        write_class_csv(paths[1], row_names, attribute_names, rows)
-        paths[2].write_text("".join(f"{table.class_names[c]}\n" for c in unseen), encoding="utf-8")
+        for path, write in zip(paths, files.values(), strict=True):
+            write(path)
     return paths
 
 
-def _locations(split: Split) -> dict[str, Array]:
-    parts = {"trainval_loc": split.trainval, "test_seen_loc": split.test_seen, "test_unseen_loc": split.test_unseen}
-    return {k: (rows + 1.0)[:, None] for k, rows in parts.items()}
+def _write_mat(path: Path, variables: dict[str, Array]) -> None:
+    from scipy.io import savemat
+
+    savemat(path, variables, do_compression=True)
+
+
+def _write_lines(path: Path, lines: tuple[str, ...]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _cells(names: tuple[str, ...]) -> Array:
     out = np.empty((len(names), 1), dtype=object)
     out[:, 0] = names
     return out
-
-
-def _refuse_existing(paths: list[Path]) -> None:
-    for path in paths:
-        if path.exists():
-            raise UserError(f"{path} exists already and is not overwritten; choose another folder with --to.")

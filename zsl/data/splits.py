@@ -1,4 +1,7 @@
-"""Class splits: functions of an :class:`ImageTable`, chosen and set by ``conf/split/*.yaml``."""
+"""Class splits: functions of an :class:`ImageTable`, chosen and set by ``conf/split/*.yaml``.
+
+Each function takes the table first and its settings by keyword, and returns a :class:`Split` called ``name``.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,22 @@ from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
 
 
+def auto(table: ImageTable, *, name: str = "auto", seed: Seed = 0) -> Split:
+    """The split of a dataset that names none: its stored split ``proposed`` if it has one, otherwise :func:`random`.
+
+    The split is called what it is, ``proposed`` or ``random``, so that results under either name can be compared;
+    ``name`` is what the configuration calls this choice. ``seed`` is that of :func:`random`.
+    """
+    if "proposed" in table.splits:
+        return stored(table, name="proposed")
+    if table.n_unseen is None:
+        raise UserError(
+            f"split={name}: {table.name} has no proposed split and suggests no number of unseen classes; use "
+            "split=random split.n_unseen=NUMBER or split=file split.path=FILE."
+        )
+    return random(table, seed=seed)
+
+
 def stored(
     table: ImageTable,
     *,
@@ -26,7 +45,15 @@ def stored(
     n_seen: Count | None = None,
     n_unseen: Count | None = None,
 ) -> Split:
-    """A split that comes with the data: ``source`` (default: ``name``), checked to have the class counts given."""
+    """A split that comes with the data.
+
+    Parameters
+    ----------
+    source : str, optional
+        The table's own name of the split; default ``name``.
+    n_seen, n_unseen : int, optional
+        The numbers of classes that the split must have.
+    """
     source = source or name
     if source not in table.splits:
         has = ", ".join(table.splits) or "none"
@@ -43,14 +70,8 @@ def stored(
                 f"split={name} has {expected} {kind} classes, but the {source} split of {table.name} has {found}; "
                 "check that the folder holds the right dataset."
             )
-    return Split(
-        name,
-        split.trainval,
-        split.test_seen,
-        split.test_unseen,
-        split.unseen,
-        {**split.origin, "source": source},
-    )
+    origin = {**split.origin, "source": source}
+    return Split(name, split.trainval, split.test_seen, split.test_unseen, split.unseen, origin)
 
 
 def random(
@@ -61,10 +82,16 @@ def random(
     fraction: Annotated[float, at.Gt(0), at.Lt(1)] | None = None,
     seed: Seed = 0,
 ) -> Split:
-    """``unseen = sorted(default_rng(seed).permutation(C)[:n_unseen])``; then :func:`hold_out` under the same generator.
+    """Unseen classes ``sorted(default_rng(seed).permutation(C)[:n_unseen])``; images by :func:`hold_out`.
 
-    ``fraction`` of the classes (rounded, at least one) may stand for ``n_unseen``; with neither, as many as the
-    dataset's own split leaves unseen.
+    Parameters
+    ----------
+    n_unseen : int, optional
+        Default: as many as the dataset's own split leaves unseen.
+    fraction : float, optional
+        A share of the classes (rounded, at least one) instead of ``n_unseen``.
+    seed : int
+        Of one generator, which draws the classes and then the images.
     """
     n_classes = len(table.class_names)
     if n_unseen is not None and fraction is not None:
@@ -86,7 +113,7 @@ def random(
 def folds(
     table: ImageTable, *, fold: Seed, n_folds: Annotated[int, at.Ge(2)] = 4, name: str = "folds", seed: Seed = 0
 ) -> Split:
-    """Classes in ``n_folds`` near-equal parts, of which part ``fold`` is unseen; all parts together are every class.
+    """Classes in ``n_folds`` near-equal parts, of which part ``fold`` is unseen: each class is unseen in one of them.
 
     The parts are ``array_split(default_rng(seed).permutation(C), n_folds)``: sweep ``split.fold`` at one seed. The
     images of seen classes are then divided by :func:`hold_out` under the same generator.
@@ -102,12 +129,7 @@ def folds(
 
 
 def combination(
-    table: ImageTable,
-    *,
-    index: Seed,
-    name: str = "combination",
-    n_unseen: Count | None = None,
-    seed: Seed = 0,
+    table: ImageTable, *, index: Seed, name: str = "combination", n_unseen: Count | None = None, seed: Seed = 0
 ) -> Split:
     """The ``index``-th of all choices of ``n_unseen`` classes, in lexicographic order: every split in one sweep."""
     n_classes, n_unseen = len(table.class_names), n_unseen or table.n_unseen or 1
@@ -119,50 +141,45 @@ def combination(
     return hold_out(table, unseen, np.random.default_rng(seed), name, origin)
 
 
-def auto(table: ImageTable, *, name: str = "auto", seed: Seed = 0) -> Split:
-    """The split called ``proposed`` where the dataset comes with one, else random classes."""
-    return table.splits["proposed"] if "proposed" in table.splits else random(table, seed=seed)
-
-
 def from_file(table: ImageTable, *, path: str | None, name: str = "file", seed: Seed = 0) -> Split:
-    """Unseen classes by name, one per line, in a text file (blank lines and lines that start with ``#`` ignored)."""
+    """Unseen classes by name, one per line of a text file (blank lines and lines that start with ``#`` are ignored)."""
     if path is None:
         raise UserError("split=file needs split.path=FILE: a text file with one unseen class name per line.")
-    return _from_names(table, Path(path).expanduser(), name, seed)
+    where = str(Path(path).expanduser())
+    unseen = named_classes(table, read_lines(Path(where)), where)
+    return hold_out(table, unseen, np.random.default_rng(seed), name, {"path": where, "seed": seed})
 
 
 def listed(
     table: ImageTable, *, file: str, name: str, n_unseen: Count, path: str | None = None, seed: Seed = 0
 ) -> Split:
-    """As :func:`from_file`, for a list of known length: ``file`` in the dataset's folder, or ``path``."""
+    """As :func:`from_file`, for a list of ``n_unseen`` names: ``file`` in the dataset's folder, or ``path``."""
     where = Path(path).expanduser() if path else Path(str(table.provenance.get("root", "."))) / file
     if not where.is_file():
         raise UserError(
             f"split={name} needs the names of its {n_unseen} unseen classes, one per line, in {where}, which does not "
             f"exist; no list is published with the data, so write it, or use split=random split.n_unseen={n_unseen}."
         )
-    split = _from_names(table, where, name, seed)
+    split = from_file(table, path=str(where), name=name, seed=seed)
     if len(split.unseen) != n_unseen:
         raise UserError(f"{where} names {len(split.unseen)} classes, but split={name} has {n_unseen} unseen ones.")
     return split
 
 
-def _from_names(table: ImageTable, path: Path, name: str, seed: int) -> Split:
-    names = read_lines(path)
-    unseen = named_classes(table, names, str(path))
+def named_classes(table: ImageTable, names: list[str], where: str) -> Array:
+    """Ascending numbers of the unseen classes that ``where`` names.
+
+    Raises
+    ------
+    UserError
+        For unknown and repeated names, and for none or all of the classes.
+    """
+    unseen = np.sort(table.class_ids(names, where))
     if not 0 < len(unseen) < len(table.class_names):
         raise UserError(
-            f"{path} names {len(unseen)} of {len(table.class_names)} classes; some must be seen, some unseen."
+            f"{where} names {len(unseen)} of {len(table.class_names)} classes; some must be seen, some unseen."
         )
-    return hold_out(table, unseen, np.random.default_rng(seed), name, {"path": str(path), "seed": seed})
-
-
-def named_classes(table: ImageTable, names: list[str], where: str) -> Array:
-    """Ascending class numbers of ``names``; unknown names are refused with near misses, repeated ones too."""
-    if len(set(names)) < len(names):
-        twice = next(n for n in names if names.count(n) > 1)
-        raise UserError(f"{where}: the class {twice!r} is named more than once; name each unseen class once.")
-    return np.sort(table.class_ids(names, where))
+    return unseen
 
 
 def validation_folds(data: ZeroShotData, k: int = 3, seed: int = 0) -> list[tuple[Array, Array]]:
@@ -193,24 +210,24 @@ def validation_folds(data: ZeroShotData, k: int = 3, seed: int = 0) -> list[tupl
 
 
 def hold_out(table: ImageTable, unseen: Array, rng: np.random.Generator, name: str, origin: Mapping[str, Any]) -> Split:
-    """Test images: all of unseen or unknown class; of each seen class the last fifth, permuted by ``rng``.
+    """A split by its unseen classes: their images test, and of each seen class the last fifth, permuted by ``rng``.
 
-    The fifth is rounded down, so a class of fewer than five images trains with all of them. Classes are visited
-    in ascending order; a class without images is left out.
+    Images of unknown class test as well. The fifth is rounded down, so a class of fewer than five images trains with
+    all of them. Classes are visited in ascending order; a class without images is neither seen nor unseen.
+
+    Raises
+    ------
+    UserError
+        If no seen class has an image.
     """
-    if not np.isin(np.delete(np.arange(len(table.class_names)), unseen), table.labels).any():
+    seen = np.setdiff1d(np.arange(len(table.class_names)), unseen)
+    if not np.isin(seen, table.labels).any():
         raise UserError(f"{table.name}, split {name}: no seen class has an image, so there is nothing to train on.")
     train, test = [], []
-    for c in np.setdiff1d(np.arange(len(table.class_names)), unseen):
+    for c in seen:
         rows = rng.permutation(np.flatnonzero(table.labels == c))
         n_train = len(rows) - len(rows) // 5
         train.append(rows[:n_train])
         test.append(rows[n_train:])
-    return Split(
-        name,
-        np.sort(np.concatenate(train)),
-        np.sort(np.concatenate(test)),
-        np.flatnonzero(np.isin(table.labels, unseen) | (table.labels < 0)),
-        unseen,
-        origin,
-    )
+    test_unseen = np.flatnonzero(np.isin(table.labels, unseen) | (table.labels < 0))
+    return Split(name, np.sort(np.concatenate(train)), np.sort(np.concatenate(test)), test_unseen, unseen, origin)

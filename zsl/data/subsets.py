@@ -24,9 +24,9 @@ def subset(
     imbalance: AtLeastOne | None = None,
     seed: Seed = 0,
 ) -> Split:
-    """The part of ``split`` that the configuration's node ``subset`` asks for; with nothing set, ``split`` itself.
+    """The part of ``split`` that the configuration's node ``subset`` describes; with nothing set, ``split`` itself.
 
-    Under one seed smaller parts lie within larger ones, so that a learning curve adds images and never exchanges them.
+    Under one seed, smaller parts lie within larger ones, so that a learning curve adds images and never exchanges them.
 
     Parameters
     ----------
@@ -35,10 +35,11 @@ def subset(
     classes : int, optional
         Seen classes; the others lose their images in training and among the seen test images.
     imbalance : float >= 1, optional
-        Test images of the most frequent unseen class for one of the rarest. In between sizes fall geometrically, and
-        which class comes where is drawn. The most frequent has as many as the smallest class had.
+        How many test images the most frequent unseen class has for one image of the rarest class. The sizes of the
+        classes between them fall geometrically, and the order of the classes is drawn. The most frequent class keeps
+        as many images as the smallest class had.
     seed : int
-        Draws all three.
+        Draws classes, images and the order of the unseen classes.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def subset(
     """
     if images is None and classes is None and imbalance is None:
         return split
-    # One generator for each, so that asking for one leaves what another draws as it is.
+    # Each part has a generator of its own, so that setting one leaves what the others draw as it is.
     for_classes, for_images, for_unseen = np.random.default_rng(seed).spawn(3)
     trainval, test_seen, test_unseen = split.trainval, split.test_seen, split.test_unseen
     seen = np.unique(table.labels[trainval])
@@ -62,8 +63,8 @@ def subset(
         trainval = np.intersect1d(trainval, np.concatenate(list(drawn.values())))
     if imbalance is not None:
         test_unseen = _unbalanced(table, test_unseen, imbalance, for_unseen)
-    asked = {"images": images, "classes": classes, "imbalance": imbalance, "seed": seed}
-    origin = {**split.origin, "subset": {k: v for k, v in asked.items() if v is not None}}
+    settings = {"images": images, "classes": classes, "imbalance": imbalance, "seed": seed}
+    origin = {**split.origin, "subset": {k: v for k, v in settings.items() if v is not None}}
     return replace(split, trainval=trainval, test_seen=test_seen, test_unseen=test_unseen, origin=origin)
 
 

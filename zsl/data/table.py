@@ -1,9 +1,9 @@
-"""The images of a dataset before any split, and which of them play which part."""
+"""The images of a dataset before any split, and the division of images into training and test."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array, as_matrix
-from zsl.errors import UserError
+from zsl.errors import UserError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Split:
     test_unseen: Array
     """Rows of unseen classes: the zero-shot test images."""
     unseen: Array
-    """Unseen classes, ascending; a class may be here without images."""
+    """Unseen classes, ascending; an unseen class need not have images."""
     origin: Mapping[str, Any] = field(default_factory=dict)
-    """What fixed it (seed, file, source): part of the result's key."""
+    """What fixed the split (seed, file, source): part of the result's key."""
 
     @property
     def rows(self) -> str:
-        """Digest of which images have which role."""
+        """Digest of the role that each image has."""
         return content_hash(self.trainval, self.test_seen, self.test_unseen)
 
 
@@ -40,7 +40,20 @@ class Split:
 class ImageTable:
     """What a reader returns: every image of a dataset, before any split.
 
-    Classes are numbered 0..C-1 in the order of ``class_names``.
+    Classes are numbered 0..C-1 in the order of ``class_names``. Shapes, types and finiteness are checked here, once
+    for all readers; everything after ``attributes`` is optional.
+
+    Raises
+    ------
+    UserError
+        If arrays and names do not fit together, a value is not finite, a label is out of range, a class name is empty
+        or repeated, or a class has no attribute value at all.
+
+    Examples
+    --------
+    >>> table = ImageTable("toy", "raw", np.eye(4), np.array([0, 0, 1, 1]), ("cat", "dog"), np.array([[0.0], [1.0]]))
+    >>> table.class_ids(["dog"], "unseen.txt")
+    array([1])
     """
 
     name: str
@@ -51,15 +64,15 @@ class ImageTable:
     """(n,) integers 0..C-1; -1 for an image of unknown class, which is only ever tested"""
     class_names: tuple[str, ...]
     attributes: Array
-    """(C, q) one row per class"""
+    """(C, q) one row per class; NaN where a class has no value"""
     splits: Mapping[str, Split] = field(default_factory=dict)
     """The splits that come with the data, by name."""
     n_unseen: int | None = None
     """How many classes the dataset's own split leaves unseen: the default of ``split=random``."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Where it came from: files, notes; part of the record."""
+    """Where the data come from: part of the record."""
     missing: Array | None = None
-    """(C, q) where True the source says that it has no value; NaN in ``attributes`` must be True here"""
+    """(C, q) where True, the source says that it has no value although ``attributes`` holds a number"""
     image_attributes: Array | None = None
     """(n, q) each image's own row, for image-level annotations; NaN is missing"""
     attribute_names: tuple[str, ...] = ()
@@ -74,71 +87,71 @@ class ImageTable:
     """Findings worth a sentence, such as leaks; ``python -m zsl.data check`` prints them."""
 
     def __post_init__(self) -> None:
-        who = self.name
-        as_matrix(self.features, f"{who}: features")
-        gaps = np.zeros(self.attributes.shape, bool) if self.missing is None else self.missing
-        q = as_matrix(np.where(gaps, 0, self.attributes), f"{who}: attributes", n_rows=len(self.class_names)).shape[1]
+        who, n, n_classes = self.name, len(self.features), len(self.class_names)
+        file = self.provenance.get("feature_file")
+        as_matrix(self.features, f"{who}: features{f' of {file}' if file else ''}")
+        known = np.where(self.gaps, 0, self.attributes)
+        q = as_matrix(known, f"{who}: attributes", n_rows=n_classes).shape[1]
         if self.image_attributes is not None:
             known = np.nan_to_num(self.image_attributes, posinf=np.inf, neginf=-np.inf)
-            as_matrix(known, f"{who}: image attributes", n_rows=len(self.features), n_columns=q)
-        for names, expected, kind in (
-            (self.attribute_names, q, "attribute"),
-            (self.image_names, len(self.features), "image"),
-        ):
+            as_matrix(known, f"{who}: image attributes", n_rows=n, n_columns=q)
+        elif self.gaps.all(axis=1).any():
+            first = self.class_names[int(self.gaps.all(axis=1).argmax())]
+            raise UserError(
+                f"{who}: the class {first!r} has no attribute value at all; give it some, or remove the class and its "
+                "images."
+            )
+        for names, expected, kind in ((self.attribute_names, q, "attribute"), (self.image_names, n, "image")):
             if names and len(names) != expected:
                 raise UserError(f"{who}: {len(names)} {kind} names for {expected} {kind}s; there must be one each.")
-        check_labels(self.labels, len(self.features), len(self.class_names), f"{who}: labels", unknown=True)
-        repeated = [c for c in dict.fromkeys(self.class_names) if self.class_names.count(c) > 1]
-        unnamed = [c for c, name in enumerate(self.class_names) if not name.strip()]
-        if unnamed:
-            raise UserError(f"{who}: class {unnamed[0] + 1} has an empty name; name it.")
-        without = np.flatnonzero(gaps.all(axis=1) & (self.image_attributes is None))
-        if without.size:
-            raise UserError(
-                f"{who}: the class {self.class_names[without[0]]!r} has no attribute value at all; give it some, or "
-                "remove the class and its images."
-            )
-        if repeated:
-            raise UserError(f"{who}: the class name {repeated[0]!r} occurs more than once; names must be unique.")
+        check_labels(self.labels, n, n_classes, f"{who}: labels", unknown=True)
+        if not all(name.strip() for name in self.class_names):
+            empty = [bool(name.strip()) for name in self.class_names].index(False)
+            raise UserError(f"{who}: class {empty + 1} has an empty name; name it.")
+        repeated = first_repeated(self.class_names)
+        if repeated is not None:
+            raise UserError(f"{who}: the class name {repeated!r} occurs more than once; names must be unique.")
+
+    @property
+    def gaps(self) -> Array:
+        """(C, q) where True, the class has no value of the attribute."""
+        nan = np.isnan(self.attributes)
+        return nan if self.missing is None else nan | self.missing
 
     @cached_property
     def content(self) -> str:
-        """Digest of images, labels, class names and attributes: the same data have the same, wherever they lie."""
+        """Digest of images, labels, class names and attributes: equal data have equal digests, wherever they lie."""
         own = [] if self.image_attributes is None else [self.image_attributes]
         return content_hash(self.features, self.labels, self.attributes, np.array(self.class_names), *own)
 
-    def doubts(self) -> list[str]:
-        """What is allowed and yet rarely meant: constant attributes, classes that are alike."""
+    def warnings(self) -> list[str]:
+        """What is allowed and yet rarely meant: constant attributes, and classes that have the same attributes."""
         if self.image_attributes is not None:
             return []
-        gaps = np.zeros(self.attributes.shape, bool) if self.missing is None else self.missing
-        table = np.where(gaps, np.nan, self.attributes)
+        rows = np.where(self.gaps, np.nan, self.attributes)
         with np.errstate(invalid="ignore"):
-            constant = np.flatnonzero(np.fmin.reduce(table) >= np.fmax.reduce(table))
+            constant = np.flatnonzero(np.fmin.reduce(rows) >= np.fmax.reduce(rows))
         found = []
-        if constant.size and len(table) > 1:
-            names = [self.attribute_names[a] if self.attribute_names else f"attribute {a + 1}" for a in constant]
+        if constant.size and len(rows) > 1:
+            first_name = self.attribute_names[constant[0]] if self.attribute_names else f"attribute {constant[0] + 1}"
             found.append(
-                f"{self.name}: {constant.size} of {table.shape[1]} attributes (first: {names[0]}) are the same for all "
-                "classes and tell nothing."
+                f"{self.name}: {constant.size} of {rows.shape[1]} attributes (first: {first_name}) are the same for "
+                "all classes and tell nothing."
             )
-        first: dict[bytes, int] = {}
-        alike = [(first.setdefault(np.nan_to_num(row, nan=np.inf).tobytes(), c), c) for c, row in enumerate(table)]
-        alike = [(a, b) for a, b in alike if a != b]
-        if alike:
-            a, b = (self.class_names[c] for c in alike[0])
+        _, first, which = np.unique(np.nan_to_num(rows, nan=np.inf), axis=0, return_index=True, return_inverse=True)
+        same = np.flatnonzero(first[which.ravel()] != np.arange(len(rows)))
+        if same.size:
+            b, a = self.class_names[same[0]], self.class_names[first[which.ravel()[same[0]]]]
             found.append(
-                f"{self.name}: {len(alike)} classes have the attributes of another one and cannot be told from it "
+                f"{self.name}: {same.size} classes have the attributes of another one and cannot be told from it "
                 f"(first: {b!r}, as {a!r})."
             )
         return found
 
     def class_ids(self, names: list[str], where: str) -> Array:
-        """Class numbers of ``names``, in their order; unknown names are refused with near misses."""
+        """Class numbers of ``names``, in their order; refusals as :func:`check_class_names`."""
+        check_class_names(names, self.class_names, where, self.name)
         index = {c: i for i, c in enumerate(self.class_names)}
-        for name in names:
-            if name not in index:
-                raise UserError(f"{where}: {name!r} is not a class of {self.name}{near(name, self.class_names)}.")
         return np.array([index[name] for name in names], dtype=np.int64)
 
 
@@ -152,7 +165,23 @@ def content_hash(*arrays: Array) -> str:
     return digest.hexdigest()[:16]
 
 
+def first_repeated(names: Sequence[str]) -> str | None:
+    """The first name that occurs more than once, or None."""
+    seen: set[str] = set()
+    return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
+
+
+def check_class_names(names: Sequence[str], known: Sequence[str], where: object, of: str = "this dataset") -> None:
+    """Refuse names in the file or key ``where`` that are no class of ``known``, or that occur more than once."""
+    for name in names:
+        if name not in known:
+            raise UserError(f"{where}: {name!r} is not a class of {of}{did_you_mean(name, known)}.")
+    if first_repeated(names) is not None:
+        raise UserError(f"{where}: the class {first_repeated(names)!r} is named more than once; name each class once.")
+
+
 def check_labels(y: Array, n: int, n_classes: int, name: str, *, unknown: bool = False) -> None:
+    """Refuse labels other than ``n`` integers from 0 to ``n_classes - 1`` (or -1, where ``unknown`` allows it)."""
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
         raise UserError(f"{name} have shape {y.shape} and type {y.dtype}; one integer per image is needed.")
     if len(y) != n:
@@ -161,16 +190,3 @@ def check_labels(y: Array, n: int, n_classes: int, name: str, *, unknown: bool =
     if n and (y.min() < lowest or y.max() >= n_classes):
         bad = int(np.flatnonzero((y < lowest) | (y >= n_classes))[0])
         raise UserError(f"{name}: image {bad} has label {y[bad]}, outside the {n_classes} classes of the table.")
-
-
-def near(name: str, names: tuple[str, ...]) -> str:
-    import difflib
-
-    plain = {c.replace("+", " ").replace("_", " ").lower(): c for c in names}
-    mine = name.replace("+", " ").replace("_", " ").lower()
-    # Short words are alike by chance (cat, ant), unless their letters are the same (dgo, dog).
-    close = [
-        c for c in difflib.get_close_matches(mine, plain, n=5)
-        if difflib.SequenceMatcher(None, mine, c).ratio() >= 0.7 or sorted(c) == sorted(mine)
-    ]  # fmt: skip
-    return f" (did you mean {plain[close[0]]!r}?)" if close else ""

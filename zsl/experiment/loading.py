@@ -21,7 +21,7 @@ def load(setup: Setup) -> ZeroShotData:
     The data is not pre-processed, and missing attributes are NaN.
     """
     table = setup.read()
-    for message in table.doubts():
+    for message in table.warnings():
         log.warning("%s", message)
     data = ZeroShotData.from_table(table, setup.split(table), missing=setup.missing)
     return data if setup.shuffle_attributes is None else data.shuffle_attributes(setup.shuffle_attributes)

@@ -137,7 +137,7 @@ def _from_images(
 
 def read_classes(path: Path) -> pd.DataFrame:
     """New classes from a CSV: a header, then a name and raw attributes in each row; an empty field is unknown."""
-    from zsl.data.readers.tabular import read_class_csv
+    from zsl.data.readers.tables import read_class_csv
 
     names, attribute_names, rows = read_class_csv(path)
     return pd.DataFrame(rows, pd.Index(names, dtype=object), list(attribute_names) or None)

@@ -12,7 +12,7 @@ from zsl.data.table import ImageTable
 from zsl.errors import UserError
 
 # The bars of a seven-segment display, then strokes: number of closed loops, where they lie, straight and curved
-# strokes, left-right symmetry, free ends of the pen line. 0.5: about half of the people draw it so, or partly.
+# strokes, left-right symmetry, free ends of the pen line. 0.5 means that about half of the people draw it so.
 ATTRIBUTES = (
     "top bar", "upper left bar", "upper right bar", "middle bar", "lower left bar", "lower right bar", "bottom bar",
     "closed loops", "loop above", "loop below", "one large loop", "straight vertical", "diagonal stroke",
@@ -33,7 +33,7 @@ TABLE = {
 
 
 def load(*, feature: str = "pixels", name: str = "digits") -> ImageTable:
-    """The images as rows of 64 grey values (0..16), ten classes, the stroke table, three classes unseen by default.
+    """Read the images as rows of 64 grey values (0..16); ten classes with the stroke table, three unseen by default.
 
     "closed loops" and "free ends" are counts divided by two, so that all attributes lie in 0..1.5.
     """

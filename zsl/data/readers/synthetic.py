@@ -1,4 +1,4 @@
-"""Data drawn from a known pair of dictionaries: the method's own model, for tests and for studies of failure."""
+"""Data drawn from a known pair of dictionaries, as the method assumes: for tests and for studies of failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Truth:
-    """What :func:`draw` drew from: ``X = A Dx + noise``, class attributes ``C Dz`` for class codes ``C``."""
+    """The dictionaries and codes that :func:`draw` drew from: ``X = A Dx + noise``, class attributes ``C Dz``."""
 
     Dx: Array
     Dz: Array
@@ -52,9 +52,9 @@ def draw(
     Each class has a code with ``n_nonzero`` entries, uniform in [0.5, 1.5] up to sign; an image's code multiplies
     each of them by ``1 + within * N(0, 1)``, its features add ``noise * N(0, 1) / sqrt(p)``.
 
-    Domain shift: the codes of all images of the last ``n_shifted`` classes have one vector of length ``shift`` added,
-    with ``n_nonzero`` entries. No class attribute knows of it, so what is learned on the other classes predicts
-    attributes of these that are off in one common direction.
+    Domain shift: one vector of length ``shift``, with ``n_nonzero`` entries, is added to the codes of all images of the
+    last ``n_shifted`` classes. Class attributes do not contain it, so a model of the other classes predicts attributes
+    of these classes that are off in one common direction.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def draw(
         row[support] = rng.uniform(0.5, 1.5, n_nonzero) * rng.choice([-1, 1], n_nonzero)
     y = np.sort(np.arange(n_images) % n_classes)
     A = C[y] * (1 + within * rng.standard_normal((n_images, n_atoms)))
-    # Drawn from a generator of its own, so that the same seed gives the same data but for the shift.
+    # The shift has a generator of its own, so that the same seed gives the same data but for the shift.
     own = np.random.default_rng([seed, 1])
     common = np.zeros(n_atoms)
     common[own.choice(n_atoms, n_nonzero, replace=False)] = own.standard_normal(n_nonzero)
@@ -95,9 +95,9 @@ def load(
 ) -> ImageTable:
     """A table in the shape of a benchmark (``preset``); ``n_atoms=None`` is 1.5 times the number of attributes.
 
-    ``n_classes=None`` is the preset's; the images are shared among them. How attributes follow from codes is learned
-    from the seen classes, so with fewer of them than attributes (15 to 20 in ``small``) parts of it remain unknown.
-    ``shift`` moves the images of the unseen classes, those that come last, see :func:`draw`.
+    ``n_classes=None`` is the number of the preset; its images are shared among the classes. A model learns from the
+    seen classes how attributes follow from codes, so with fewer seen classes than attributes (15 and 20 in ``small``)
+    it cannot learn all of it. ``shift`` moves the images of the unseen classes, which come last, see :func:`draw`.
     """
     check_arguments(load, {"preset": preset, "n_classes": n_classes})
     of_preset, n_unseen, n_images, p, q = SHAPES[preset]

@@ -13,17 +13,16 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
+from zsl.data.readers.features import Features, feature_file, in_class_order, read_features
 from zsl.data.readers.files import as_text, need, read_lines, read_mat
 from zsl.data.readers.tables import (
-    Features,
+    Semantics,
     class_list,
     class_rows,
-    feature_file,
-    in_class_order,
+    class_semantics,
     missing_values,
-    named_table,
+    named_semantics,
     numbered_names,
-    read_features,
     validation_lists,
 )
 from zsl.data.table import ImageTable, Split
@@ -34,8 +33,8 @@ log = logging.getLogger(__name__)
 # What classes are called where neither the table nor allclasses.txt names them.
 _UNNAMED = "class_{}"
 HOW_TO_GET = (
-    "download xlsa17.zip from the page of 'Zero-shot learning: the good, the bad and the ugly' (Xian et al.) "
-    "and put its folder there, or set ZSL_DATA (or dataset.root) to where it is"
+    "python -m zsl.data download NAME fetches it, or put it there by hand: xlsa17.zip is on the page of 'Zero-shot "
+    "learning: the good, the bad and the ugly' (Xian et al.); ZSL_DATA (or dataset.root) says where it is"
 )
 # Keys of att_splits.mat that are no attribute table.
 _LOCS = ("trainval_loc", "test_seen_loc", "test_unseen_loc", "train_loc", "val_loc", "val_seen_loc", "val_unseen_loc")
@@ -63,7 +62,7 @@ def load(
     semantics : str, optional
         ``continuous`` (default: ``att``, unit length per class), ``original`` (``original_att``), ``binary``
         (``binaryAtt_splits.mat``), or any name: a key of ``att_splits.mat``, or a file ``NAME.mat|npz|npy|csv|txt``
-        (``wordvec``, ``sentences``; with one row per image it is image-level, as ``image``).
+        (``wordvec``, ``sentences``; with one row per image the attributes are image-level, as with ``image``).
     table : str
         Another class table and split of the same layout, such as ``att_splits_2018.mat``.
     cache : str, optional
@@ -79,7 +78,6 @@ def load(
         raise UserError(f"dataset={name} is not here: the folder {folder.root} does not exist; {HOW_TO_GET}.")
     path = feature_file(folder.root, feature, name, HOW_TO_GET)
     found = read_features(folder, path)
-
     main = folder / table
     if not main.is_file():
         raise UserError(f"dataset={name}: {main} is missing; {HOW_TO_GET}.")
@@ -94,31 +92,25 @@ def load(
             f"order, one per line, into {folder / 'allclasses.txt'}."
         )
     listed = class_list(folder, "testclasses.txt", class_names) if named else None
-    labels = in_class_order(found, class_names, path, main)
-    labels, said = _base(found, labels, stored, class_names, listed, path, main)
-    notes += said
-    attributes, missing, image_rows = read_semantics(folder, stored, main, class_names, semantics, len(labels))
-
+    labels, note = _labels(found, stored, class_names, listed, path, main)
+    notes += [note] if note else []
+    attributes = read_semantics(folder, stored, main, class_names, semantics, len(labels))
     splits = {"proposed": _split(stored, "proposed", labels, main)}
-    standard = standard_files(folder.root)
-    for candidate in standard:
-        if candidate.is_file():
-            other = read_mat(folder.use(candidate))
-            if names_of(other, folder, candidate, len(class_names)) != class_names:
-                raise UserError(f"{candidate} lists other classes, or in another order, than {main}; they must agree.")
-            splits["standard"] = _split(other, "standard", labels, candidate)
-            notes += leaks(other, candidate)
-            break
+    places = [folder / "att_splits_ss.mat", folder.root.parent / "standard_split" / folder.root.name / "att_splits.mat"]
+    standard = next((place for place in places if place.is_file()), None)
+    if standard is not None:
+        other = read_mat(folder.use(standard))
+        if names_of(other, folder, standard, len(class_names)) != class_names:
+            raise UserError(f"{standard} lists other classes, or in another order, than {main}; they must agree.")
+        splits["standard"] = _split(other, "standard", labels, standard)
+        notes += leaks(other, standard)
     return ImageTable(
         name=name,
         feature=feature,
         features=found.rows,
         labels=labels,
         class_names=class_names,
-        attributes=attributes,
-        missing=missing,
-        image_attributes=image_rows,
-        attribute_names=predicate_names(folder, attributes.shape[1]),
+        attribute_names=predicate_names(folder, attributes.attributes.shape[1]),
         image_names=found.image_names,
         semantics=semantics or "continuous",
         splits=splits,
@@ -131,59 +123,58 @@ def load(
             "feature_file": path.name,
             "network": found.network,
             "files": folder.files,
-            "missing_splits": {"standard": f"it would be read from {standard[0]} or {standard[1]}; "},
+            "missing_splits": {"standard": f"it would be read from {places[0]} or {places[1]}; "},
         },
+        **attributes._asdict(),
     )
 
 
-def _base(
+def _labels(
     found: Features,
-    labels: Array,
     stored: dict[str, Array],
     class_names: tuple[str, ...],
     listed: tuple[str, ...] | None,
     path: Path,
     main: Path,
-) -> tuple[Array, list[str]]:
-    """``labels``, moved by one where they count from 0 although no image has class 0, and findings worth a sentence.
+) -> tuple[Array, str]:
+    """Labels of the images that count ``class_names`` from 0, and a finding worth a sentence, or nothing.
 
     Numbers 1..C-1 of C classes are either the first C-1 classes counted from 1 or the last ones counted from 0, and
-    every class would silently take its neighbour's attributes. ``testclasses.txt`` decides.
+    a wrong guess gives every class the attributes of its neighbour. ``listed``, the content of ``testclasses.txt``,
+    decides; without it, labels are taken to count from 1.
 
     Raises
     ------
     UserError
-        If the split's unseen images are of other classes than ``testclasses.txt`` names under either reading.
+        If the split's unseen images are of other classes than ``testclasses.txt`` names, however labels count.
     """
+    labels = in_class_order(found, class_names, path, main)
     # Names in the feature file, a 0 or the highest number leave no doubt.
-    free = not found.class_names and found.from_one and int(labels.max()) + 1 < len(class_names)
+    ambiguous = not found.class_names and found.from_one and int(labels.max()) + 1 < len(class_names)
     if listed is None:
-        doubt = (
+        if not ambiguous:
+            return labels, ""
+        note = (
             f"{path.name}: no image has the label {len(class_names)}, so the labels are taken to count from 1 with the "
             f"last class ({class_names[-1]!r}) empty; if they count from 0, put testclasses.txt, the names of the "
             "unseen classes, beside it."
         )
-        if free:
-            log.warning("%s", doubt)
-        return labels, [doubt] if free else []
-    test = locations(stored, "test_unseen_loc", len(labels), main)
-
-    def classes(moved: Array) -> set[str]:
-        return {class_names[c] for c in np.unique(moved[test])}
-
-    if classes(labels) == set(listed):
-        return labels, []
-    if free and classes(labels + 1) == set(listed):
-        return labels + 1, [f"{path.name}: labels count from 0, as testclasses.txt shows, though no image has class 0."]
-    odd = min(set(listed) ^ classes(labels))
-    said = (
-        f"{main}: test_unseen_loc holds images of other classes than testclasses.txt names (such as {odd!r}); labels "
-        f"in {path.name} and the split belong to different datasets or count classes differently: put right or remove "
-        "testclasses.txt."
+        log.warning("%s", note)
+        return labels, note
+    numbers = np.unique(labels[locations(stored, "test_unseen_loc", len(labels), main)])
+    unseen = {class_names[c] for c in numbers}
+    if unseen == set(listed):
+        return labels, ""
+    if ambiguous and {class_names[c + 1] for c in numbers} == set(listed):
+        return labels + 1, f"{path.name}: labels count from 0, as testclasses.txt shows, though no image has class 0."
+    note = (
+        f"{main}: test_unseen_loc holds images of other classes than testclasses.txt names (such as "
+        f"{min(unseen ^ set(listed))!r}); labels in {path.name} and the split belong to different datasets or count "
+        "classes differently: put right or remove testclasses.txt."
     )
     if main.name == "att_splits.mat":
-        raise UserError(said)
-    return labels, [said]  # another split than the one the list came with may leave other classes unseen
+        raise UserError(note)
+    return labels, note  # another split than the one the list came with may leave other classes unseen
 
 
 def unpacked(root: str | Path) -> Path:
@@ -191,11 +182,6 @@ def unpacked(root: str | Path) -> Path:
     base = Path(root).expanduser()
     inner = Path("xlsa17") / "data" / base.name
     return next((p for p in (base, base / inner, base.parent / inner) if (p / "att_splits.mat").is_file()), base)
-
-
-def standard_files(folder: Path) -> list[Path]:
-    """Where the standard split may lie: beside the proposed one, or as published."""
-    return [folder / "att_splits_ss.mat", folder.parent / "standard_split" / folder.name / "att_splits.mat"]
 
 
 def names_of(stored: dict[str, Array], folder: Folder, path: Path, n_labels: int) -> tuple[str, ...]:
@@ -227,50 +213,33 @@ def read_semantics(
     class_names: tuple[str, ...],
     source: str | None,
     n_images: int,
-) -> tuple[Array, Array | None, Array | None]:
-    """Class rows (C, q), where they have no value, and image rows (n, q) if ``source`` is image-level."""
+) -> Semantics:
+    """The attribute table that ``source`` names, of ``stored`` (the content of ``path``) or of a file in the folder."""
     n_classes = len(class_names)
     if source in (None, "continuous", "original"):
         rows = class_rows(need(stored, "att" if source != "original" else "original_att", path), n_classes, path)
-        missing = missing_values(rows)
-        original = stored.get("original_att")
-        # Each table may lie either way, whatever the other does.
-        original = None if original is None else class_rows(original, n_classes, path, "original_att")
-        if original is not None and original.shape == rows.shape:
+        found = class_semantics(rows)
+        if "original_att" in stored:
             # ``att`` is ``original_att`` with each class at unit length, where a -1 is not recognisable any more.
-            marked = missing_values(original)
-            missing = marked if missing is None else missing if marked is None else marked | missing
-        return rows, missing, None
-    if source == "binary" and (folder / "binaryAtt_splits.mat").is_file():
-        other = folder.use(folder / "binaryAtt_splits.mat")
-        return class_rows(need(read_mat(other), "att", other), n_classes, other), None, None
+            # Each table may lie either way, whatever the other does.
+            marked = missing_values(class_rows(stored["original_att"], n_classes, path, "original_att"))
+            if marked is not None and marked.shape == rows.shape:
+                found = found._replace(missing=marked if found.missing is None else marked | found.missing)
+        return found
+    binary = folder / "binaryAtt_splits.mat"
+    if source == "binary" and binary.is_file():
+        return Semantics(class_rows(need(read_mat(folder.use(binary)), "att", binary), n_classes, binary))
     if source in stored and source not in _LOCS:
-        rows = class_rows(stored[source], n_classes, path, source)
-        return rows, missing_values(rows), None
-    found = named_table(folder, "image_attributes" if source == "image" else source, class_names, n_images)
-    if found is not None:
-        rows, image_level = found
-        if image_level:
-            return np.zeros((n_classes, rows.shape[1])), None, rows
-        return rows, missing_values(rows), None
-    raise UserError(
-        f"dataset.semantics={source}: neither a table of that name in {path} nor a file for it in {folder.root}; "
-        f"there is: {', '.join(available_semantics(folder, stored, n_classes))}."
+        return class_semantics(class_rows(stored[source], n_classes, path, source))
+    available = ["continuous", *(["original"] if "original_att" in stored else [])]
+    available += [name for name, files in (("binary", binary.name), ("image", "image_attributes.*"))
+                  if any(folder.root.glob(files))]  # fmt: skip
+    available += sorted(k for k, v in stored.items() if k not in {"att", "original_att", *_LOCS}
+                        and v.ndim == 2 and n_classes in v.shape and v.dtype.kind in "biuf")  # fmt: skip
+    available += sorted({p.stem for p in folder.root.glob("wordvec*.*")})
+    return named_semantics(
+        folder, source, class_names, n_images, available, file="image_attributes" if source == "image" else ""
     )
-
-
-def available_semantics(folder: Folder, stored: dict[str, Array], n_classes: int) -> list[str]:
-    """What ``dataset.semantics`` may name in this folder."""
-    found = ["continuous"]
-    if "original_att" in stored:
-        found.append("original")
-    if (folder / "binaryAtt_splits.mat").is_file():
-        found.append("binary")
-    if any(folder.root.glob("image_attributes.*")):
-        found.append("image")
-    extra = [k for k, v in stored.items() if k not in {"att", "original_att", *_LOCS} and v.ndim == 2]
-    found += sorted(k for k in extra if n_classes in stored[k].shape and np.issubdtype(stored[k].dtype, np.number))
-    return found + sorted({p.stem for p in folder.root.glob("wordvec*.*")})
 
 
 def predicate_names(folder: Folder, q: int) -> tuple[str, ...]:
@@ -291,13 +260,12 @@ def locations(stored: dict[str, Array], key: str, n_images: int | None, path: Pa
     if not np.issubdtype(raw.dtype, np.number) or not np.isfinite(raw).all() or np.any(raw != np.floor(raw)):
         raise UserError(f"{path}: {key} holds {raw.dtype} values that are not whole numbers; it lists images from 1.")
     loc = raw.astype(np.int64)
-    if loc.size and (loc.min() < 1 or (n_images is not None and loc.max() > n_images)):
-        bad = loc.min() if loc.min() < 1 else loc.max()
-        if n_images is None:
-            raise UserError(f"{path}: {key} points to image {bad}; images are counted from 1.")
+    wrong = loc[(loc < 1) | (loc > (n_images or loc.max(initial=0)))]
+    if wrong.size:
+        there = f", but there are {n_images} images" if n_images else ""
         raise UserError(
-            f"{path}: {key} points to image {bad}, but there are {n_images} images (counted from 1); "
-            "features and splits belong to different datasets."
+            f"{path}: {key} points to image {wrong[0]}{there} (counted from 1); features and splits belong to "
+            "different datasets."
         )
     if len(np.unique(loc)) < len(loc):
         raise UserError(f"{path}: {key} lists {len(loc) - len(np.unique(loc))} images twice; each may occur once.")
@@ -323,13 +291,8 @@ def leaks(stored: dict[str, Array], path: Path) -> list[str]:
 
 
 def _split(stored: dict[str, Array], name: str, labels: Array, path: Path) -> Split:
-    n = len(labels)
-    test_unseen = locations(stored, "test_unseen_loc", n, path)
-    return Split(
-        name=name,
-        trainval=locations(stored, "trainval_loc", n, path),
-        test_seen=locations(stored, "test_seen_loc", n, path) if "test_seen_loc" in stored else np.empty(0, np.int64),
-        test_unseen=test_unseen,
-        unseen=np.unique(labels[test_unseen]),
-        origin={"file": path.name},
+    stored = {"test_seen_loc": np.empty(0, np.int64), **stored}
+    trainval, test_seen, test_unseen = (
+        locations(stored, f"{part}_loc", len(labels), path) for part in ("trainval", "test_seen", "test_unseen")
     )
+    return Split(name, trainval, test_seen, test_unseen, np.unique(labels[test_unseen]), {"file": path.name})
