@@ -1,4 +1,4 @@
-"""The numbers of the first version (commit 12b5fca), on digits: models, inference presets, tuning, fallback, calibration.
+"""The numbers of the first version (commit 12b5fca) on digits: models, inference, tuning, fallback, calibration.
 
 ``regression.json`` was recorded before the house was rebuilt. Where a later change is meant to change a number, record
 the new number there and say why in the changelog.

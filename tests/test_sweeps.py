@@ -20,6 +20,7 @@ from conftest import ROOT
 from zsl.experiment.sweep import limit_threads, threads_for
 from zsl.runs import jobs as sweep
 from zsl.runs import status as records
+from zsl.runs.folder import NoTracker
 
 QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag")
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
