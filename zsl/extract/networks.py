@@ -197,7 +197,7 @@ def _lite0(torch: Any) -> Any:
     """
     nn, functional = torch.nn, torch.nn.functional
 
-    class Conv(nn.Conv2d):  # type: ignore[misc, name-defined]
+    class Conv(nn.Conv2d):  # type: ignore[name-defined]
         def forward(self, x: Any) -> Any:
             pads = []
             for side, k, s in zip(x.shape[:1:-1], self.kernel_size[::-1], self.stride[::-1], strict=True):
@@ -211,7 +211,7 @@ def _lite0(torch: Any) -> Any:
     def norm(o: int) -> Any:
         return nn.BatchNorm2d(o, eps=1e-3)
 
-    class Block(nn.Module):  # type: ignore[misc, name-defined]
+    class Block(nn.Module):  # type: ignore[name-defined]
         def __init__(self, i: int, o: int, k: int, s: int, expand: int) -> None:
             super().__init__()
             wide = i * expand
@@ -228,7 +228,7 @@ def _lite0(torch: Any) -> Any:
             y = self._bn2(self._project_conv(y))
             return x + y if self.residual else y
 
-    class Lite0(nn.Module):  # type: ignore[misc, name-defined]
+    class Lite0(nn.Module):  # type: ignore[name-defined]
         # repeats, kernel, stride, expansion, channels in, channels out
         plan = ((1, 3, 1, 1, 32, 16), (2, 3, 2, 6, 16, 24), (2, 5, 2, 6, 24, 40), (3, 3, 2, 6, 40, 80),
                 (3, 5, 1, 6, 80, 112), (4, 5, 2, 6, 112, 192), (1, 3, 1, 6, 192, 320))  # fmt: skip
