@@ -21,7 +21,7 @@ run: $(STAMP)  ## set up, then run the main job on the default dataset (ARGS="da
 	$(PY) -m zsl.main $(ARGS)
 
 test: $(STAMP_DEV)  ## set up, then run the test suite (minutes)
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n 2 $(ARGS)
 
 test-slow: $(STAMP_DEV)  ## the tests that take minutes each
 	$(PY) -m pytest -m slow $(ARGS)
@@ -55,12 +55,12 @@ smoke: $(STAMP)  ## the pipeline with every solver on simulated data (under a mi
 
 digits: $(STAMP)  ## attribute-agnostic accuracy over all 120 choices of three unseen digits
 	$(PY) -m zsl.main experiment=digits_splits $(ARGS)
-	$(PY) -m zsl.report.compare multirun/digits_splits
+	$(PY) -m zsl.report compare multirun/digits_splits
 
 compare: $(STAMP)  ## every method on ten splits of real images under one protocol, and their table (an hour)
 	$(PY) -m zsl.main experiment=compare $(ARGS)
 	$(PY) -m zsl.main experiment=compare model=coupled tune=none feature.pca=256 inference=aag,taaw $(ARGS)
-	$(PY) -m zsl.report.compare multirun/compare
+	$(PY) -m zsl.report compare multirun/compare
 
 data: $(STAMP)  ## which datasets are here, and how each is obtained
 	$(PY) -m zsl.data list $(ARGS)

@@ -4,13 +4,11 @@ import sys
 from pathlib import Path
 
 import zsl
-from zsl.experiment.loading import load_data
-from zsl.experiment.run import resolve
 from zsl.report.figures import embedding
 
-cfg = zsl.compose(["tracking=none", *sys.argv[1:]])
-data, result = load_data(resolve(cfg)), zsl.run(cfg)
-stages = {s.name: s for s in result.stages}
+overrides = ("tracking=none", *sys.argv[1:])
+data, result = zsl.load_dataset("digits", overrides=overrides), zsl.run(zsl.compose(overrides))
+stages = {s.name: s for s in result.prediction.stages}
 panels = {"truth": data.y_unseen}
 for name, words in (("aag", "AAg: nearest class"), ("taaw", "TAAw: labels spread")):
     accuracy = result.metrics[f"{name}/acc_class"]

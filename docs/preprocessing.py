@@ -17,13 +17,17 @@ from pathlib import Path
 import numpy as np
 
 import zsl
-from zsl.config import build, resolve
+from zsl.config import resolve
+from zsl.config.objects import build
 from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess, preprocess
 from zsl.evaluation import class_accuracy
-from zsl.experiment.loading import read_data
-from zsl.experiment.selection import fold, own_grid, trials_of, validation_folds
-from zsl.inference.labels import nearest
+from zsl.experiment.loading import load
+from zsl.experiment.search import trials_of
+from zsl.experiment.setup import checked
+from zsl.inference import nearest
+from zsl.model_selection.holdout import folds, held_out
+from zsl.models.base import fit_all
 
 SHARED = Path(os.environ.get("ZSL_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "data" / "cifar_awa"
 OFF = {"centre": False, "l2": False}
@@ -70,7 +74,7 @@ def accuracy(models: list, data: ZeroShotData, *, attributes: bool = False) -> l
     """Mean accuracy per class of each model fitted to ``data``, which is pre-processed."""
     given = (data.X, data.y, data.Z, data.Z_unseen)
     out = []
-    for model in type(models[0]).fit_grid(models, *given) if len(models) > 1 else [models[0].fit(*given)]:
+    for model in fit_all(models, *given):
         if attributes:  # attribute-agnostic inference (AAg)
             scores = nearest(model.predict_attributes(data.X_unseen), data.Z_unseen)
         else:
@@ -81,33 +85,29 @@ def accuracy(models: list, data: ZeroShotData, *, attributes: bool = False) -> l
 
 def measured(name: str, data: ZeroShotData, feature: Preprocess, semantics: Preprocess) -> dict[str, float]:
     """Accuracy on the held-out classes: with the model's default settings, and with settings chosen inside."""
-    plain = resolve(zsl.compose([f"model={name}"]))["model"]
+    node = resolve(zsl.compose([f"model={name}"]))["model"]
     ready = preprocess(data, feature, semantics)
     if name == "coupled":
-        return {"coupled": accuracy([build(plain, "model")], ready, attributes=True)[0]}
-    grid = [{k.removeprefix("model."): v for k, v in s.items()} for s in trials_of(own_grid(plain))]
+        return {"coupled": accuracy([build(node, "model")], ready, attributes=True)[0]}
+    trials = trials_of({f"model.{k}": v for k, v in node["grid"].items()})
+    grid = [{k.removeprefix("model."): v for k, v in s.items()} for s in trials]
     inside = np.zeros(len(grid))
-    for held in validation_folds(data, 3, 0):
-        inner = preprocess(fold(data, held), feature, semantics)
-        inside += accuracy([build({**plain, **s}, "model") for s in grid], inner)
+    for part in held_out(data, folds(data, 3, 0)):
+        inner = preprocess(part, feature, semantics)
+        inside += accuracy([build({**node, **s}, "model") for s in grid], inner)
     best = grid[int(inside.argmax())]
-    default, tuned = accuracy([build(plain, "model"), build({**plain, **best}, "model")], ready)
+    default, tuned = accuracy([build(node, "model"), build({**node, **best}, "model")], ready)
     return {name: default, f"{name} tuned": tuned}
 
 
 def draws(name: str) -> Iterator[ZeroShotData]:
     """Folds of the seen classes, before pre-processing."""
     if name == "digits":
-        data = read_data(resolve(zsl.compose(["dataset=digits"])))
-        for held in itertools.combinations(range(len(data.seen)), 3):
-            yield fold(data, np.array(held))
+        data = load(checked(zsl.compose(["dataset=digits"])))
+        yield from held_out(data, [np.array(held) for held in itertools.combinations(range(len(data.seen)), 3)])
         return
-    both = [
-        read_data(resolve(zsl.compose(
-            ["dataset=xlsa17", f"dataset.root='{SHARED}'", "feature.name=lite0_1280", f"split={split}", "cache_dir=off"]
-        )))
-        for split in ("proposed", "standard")
-    ]  # fmt: skip
+    where = ["dataset=xlsa17", f"dataset.root='{SHARED}'", "feature.name=lite0_1280", "cache_dir=off"]
+    both = [load(checked(zsl.compose([*where, f"split={split}"]))) for split in ("proposed", "standard")]
     data = both[0]
     kept = np.flatnonzero(np.isin(data.seen, both[1].seen))
     assert len(kept) == 18
@@ -117,7 +117,7 @@ def draws(name: str) -> Iterator[ZeroShotData]:
         X_test_seen=data.X_test_seen[:0], y_test_seen=data.y_test_seen[:0], validation=(),
     )  # fmt: skip
     for seed in range(12):
-        yield fold(data, np.sort(np.random.default_rng(seed).permutation(18)[:5]))
+        yield data.hold_out(np.sort(np.random.default_rng(seed).permutation(18)[:5]))
 
 
 def study(name: str, models: tuple[str, ...], base: dict) -> None:

@@ -28,6 +28,17 @@ def central_differences(value: Callable[[np.ndarray], float], x: np.ndarray, ste
     return (8 * near - far) / (12 * step)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the kernels once, before workers start that would each compile them."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        from zsl.sparse import sparse_encode
+
+        for dtype in (np.float64, np.float32):
+            X = np.random.default_rng(0).standard_normal((300, 12)).astype(dtype)
+            sparse_encode(X, X[:30], 0.1)
+            sparse_encode(X[:2], np.repeat(X, 2, axis=0), 0.1)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)

@@ -59,7 +59,7 @@ def load_dataset(
     --------
     >>> data = load_dataset("digits")
     >>> data.X.shape, data.unseen_names
-    ((1264, 64), ['two', 'four', 'six'])
+    ((1010, 64), ['two', 'four', 'six'])
     """
     arguments = [f"dataset={name}"]
     if feature is not None:

@@ -1,4 +1,4 @@
-"""Attributes of test images from coupled dictionaries: agnostic (Eq. 5) and aware (Eq. 7)."""
+"""Attribute rules of the paper: attribute-agnostic prediction (Eq. 5) and attribute-aware prediction (Eq. 7)."""
 
 from __future__ import annotations
 
@@ -37,19 +37,35 @@ class HasDictionaries(Protocol):
 
 @dataclass
 class Attributes:
-    """Predicted attributes, and how they came about."""
+    """Predicted attributes with the codes behind them."""
 
     Z_hat: Array
-    """(L, q)"""
+    """(L, q) predicted attributes"""
     codes: Codes | None = None
-    """Their codes, where the model has dictionaries."""
+    """The sparse codes of the images, where the model has dictionaries"""
     report: dict[str, Any] = field(default_factory=dict)
-    """Per-image quantities by name, (L,): of :func:`aware` those that :func:`aware_codes` reports."""
+    """Quantities (L,) by name; :func:`aware` has those that :func:`aware_codes` reports"""
 
 
 @attribute_rule()
 def agnostic(model: PredictsAttributes | HasDictionaries, X: Array) -> Attributes:
-    """Attributes of X (L, p) from the features alone: ``a Dz`` with the code of Eq. (5), or what the model predicts."""
+    """Attributes predicted from the features alone: ``a Dz`` with the code a of Eq. (5), or what the model predicts.
+
+    Parameters
+    ----------
+    model : fitted model with ``predict_attributes``
+    X : (L, p)
+        Images.
+
+    Returns
+    -------
+    Attributes
+
+    Raises
+    ------
+    UserError
+        For a model that predicts no attributes.
+    """
     if not hasattr(model, "predict_attributes"):
         raise UserError(
             f"inference.attributes=agnostic needs a model that predicts attributes, and {type(model).__name__} "
@@ -78,34 +94,39 @@ def aware(
     tol: Positive = 1e-5,
     max_iter: Count = 200,
 ) -> Attributes:
-    r"""Attributes of X (L, p) from codes that also pay for an undecided assignment, Eq. (7) (``eq:attrAware``).
+    r"""Attributes from codes whose objective also has a price on an undecided assignment, Eq. (7) (``eq:attrAware``).
 
     .. math:: \min_a \tfrac1p \|x - a D_x\|^2 + \gamma H(s\, a D_z) + \tfrac\lambda r |a|_1
 
-    (Algorithm 2 prints the entropy with the opposite sign; Eq. (7) is meant: entropy is minimised.) The problem is
-    not convex; it is descended from the attribute-agnostic code, see :func:`aware_codes`.
+    Algorithm 2 of the paper prints the entropy with the opposite sign; Eq. (7) is meant, so entropy is minimised. The
+    problem is not convex. The optimiser descends from the attribute-agnostic code, see :func:`aware_codes`.
 
     Parameters
     ----------
+    model : fitted model with dictionaries
+    X : (L, p)
+        Images.
+    Z_unseen : (M, q)
+        Attributes of the classes.
     start : Attributes, optional
-        Result of :func:`agnostic`, if it is at hand.
+        The result of :func:`agnostic`, if it is at hand.
     gamma : float >= 0, optional
         Weight of the entropy. Where it is given, ``gamma_relative`` is not used.
     gamma_relative : float >= 0
         gamma in units of each image's own data term at the zero code, ``|x|^2 / p``.
     rho : float > 0
-        Squared scale of the kernel, and of the Student kernel the degrees of freedom, Eq. (6). One number being both,
-        the Student kernel cannot be sharp: with classes at the distance that ``prototype`` makes 1, an image right on
-        its class gives it at most 2 to 1 over the next at any rho from 1, and every image stays near undecided.
+        Squared width of the kernel in Eq. (6), and the degrees of freedom of the Student kernel. Because rho is both,
+        the Student kernel cannot be sharp: an image that lies on its class gives the class at most twice the
+        probability of another one at distance 1, for any rho from 1.
     kernel : "student" or "gaussian"
         Of the soft assignment, :mod:`zsl.inference.entropy`.
     scale : "prototype" or "raw"
-        What the entropy is taken at. ``raw``: the paper's, ``s = 1`` and distances as they are. Predictions are
-        shrunken, a quarter as long as prototypes on real images, so every assignment is near uniform and nothing
-        moves. ``prototype``: free of scale, see :func:`prototype_scale`.
+        The scale of predictions inside the entropy. ``raw`` is the paper's, ``s = 1``: predictions are shrunken, so
+        every assignment is near uniform and codes hardly move. ``prototype`` does not depend on scale, see
+        :func:`prototype_scale`.
     batch : bool
-        ``gamma (mean H(p_i) - H(mean p))`` over all images in place of ``gamma H(p_i)``: each image is to be decided,
-        and not all for the same class. Transductive; favours balanced classes.
+        Use ``gamma (mean H(p_i) - H(mean p))`` over all images in place of ``gamma H(p_i)``: every image should be
+        decided, but not all images for the same class. This form is transductive and favours balanced classes.
     optimiser : "mm" or "subgradient"
         Majorise-minimise, or the plain subgradient steps that the paper used; :mod:`zsl.inference.optimisers`.
     tol, max_iter
@@ -114,8 +135,13 @@ def aware(
     Returns
     -------
     Attributes
-        ``Z_hat = a Dz``, not multiplied by s: at gamma = 0 they are those of :func:`agnostic`. ``report`` as in
+        ``Z_hat = a Dz``, without the factor s: at gamma = 0 they are those of :func:`agnostic`. ``report`` is that of
         :func:`aware_codes`.
+
+    Raises
+    ------
+    UserError
+        For a model without dictionaries, and for arguments out of range.
     """
     if not isinstance(model, HasDictionaries):
         raise UserError(
@@ -147,13 +173,13 @@ def aware(
         tol=tol,
         max_iter=max_iter,
     )
-    # The certificate of Eq. (5) says nothing about Eq. (7), which has none: NaN, not a number that looks like one.
+    # Eq. (7) has no certificate, and that of Eq. (5) does not apply: NaN says so.
     codes = Codes(A, np.full(len(X), np.nan), int(report["n_iter"].max(initial=0)))
     return Attributes(A @ model.Dz_, codes, report)
 
 
 def prototype_scale(Z_hat: Array, Z_unseen: Array) -> tuple[Array, float]:
-    """What makes Eq. (7) free of the scale of predictions Z_hat (L, q) and of attributes Z_unseen (M, q).
+    """The factors that make Eq. (7) independent of the scale of predictions Z_hat (L, q) and attributes Z_unseen (M, q).
 
     Returns
     -------
@@ -210,19 +236,23 @@ def aware_codes(
     tol: float,
     max_iter: int,
 ) -> tuple[Array, dict[str, Array]]:
-    """Descend Eq. (7) from codes ``A`` (L, r); no image ends above its start (in the batch form: not their sum).
+    """Descend Eq. (7) from codes ``A`` (L, r); the objective of no image rises (in the batch form: not their sum).
 
-    ``gamma`` is one weight for all images or one for each, (L,), and so is ``stretch``, the factor s of predictions
-    inside the entropy. Whoever starts from codes with a certified gap knows that the entropy, in the per-image form,
-    rises by no more than ``gap / gamma``.
+    Parameters
+    ----------
+    gamma : float or (L,)
+        Weight of the entropy, for all images or for each.
+    stretch : float or (L,)
+        The factor s of predictions inside the entropy.
 
     Returns
     -------
     A : (L, r)
-        The new codes; the argument is not modified.
+        The new codes; the argument is not modified. If the start has a certified gap, the entropy of an image rises by
+        no more than ``gap / gamma`` (per-image form).
     report : dict
-        Per image: ``objective_before``, ``objective_after``, ``entropy_before``, ``entropy_after``, ``n_iter``. In the
-        batch form the objectives hold each image's share, ``gamma_i (H(p_i) - H(mean p))`` for the entropy.
+        Of each image ``objective_before``, ``objective_after``, ``entropy_before``, ``entropy_after`` and ``n_iter``.
+        In the batch form the objectives hold each image's share, ``gamma_i (H(p_i) - H(mean p))`` for the entropy.
     """
     problem = _problem(X, Dx, Dz, Z_unseen, lam, gamma, rho, kernel, stretch)
     descend = OPTIMISERS[optimiser]

@@ -4,8 +4,8 @@ For predicted attributes :math:`\hat z` and classes :math:`z'_m`, with :math:`d_
 
 .. math:: p_m \propto (1 + d_m / \rho)^{-(\rho + 1) / 2}, \qquad H = -\sum_m p_m \log p_m .
 
-With ``kernel="gaussian"``, :math:`p_m \propto e^{-d_m / 2 \rho}` instead: rho is the squared width of either kernel.
-Everything goes through logarithms, so neither far classes nor one-sided assignments overflow.
+With ``kernel="gaussian"`` the assignment is :math:`p_m \propto e^{-d_m / 2 \rho}`. In both kernels rho is the squared
+width. All computations are in logarithms, so neither far classes nor one-sided assignments overflow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Kernel = Literal["student", "gaussian"]
 
 
 def log_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
-    """(L, M) logarithm of the soft assignment of each row of Z_hat (L, q) to the classes Z_unseen (M, q); rho > 0."""
+    """Logarithm (L, M) of :func:`soft_assignment`; its arguments are not checked."""
     return _log_softmax(_logits(squared_distances(Z_hat, Z_unseen), rho, kernel))
 
 
@@ -32,13 +32,46 @@ def _check(rho: Any, kernel: Any) -> None:
 
 
 def soft_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
-    """(L, M) Eq. (6): probabilities, rows sum to 1; ``rho > 0``."""
+    """Probability of each class for each image, Eq. (6).
+
+    Parameters
+    ----------
+    Z_hat : (L, q)
+        Predicted attributes.
+    Z_unseen : (M, q)
+        Attributes of the classes.
+    rho : float > 0
+        Squared width of the kernel; the Student kernel's degrees of freedom too.
+    kernel : "student" or "gaussian"
+
+    Returns
+    -------
+    (L, M) probabilities; rows sum to 1
+
+    Raises
+    ------
+    UserError
+        For arguments that do not fit together or are out of range.
+
+    Examples
+    --------
+    One class is at distance 0 and one at 1: their weights are 1 and 1/2.
+
+    >>> soft_assignment(np.zeros((1, 1)), np.array([[0.0], [1.0]]), rho=1.0).round(3)
+    array([[0.667, 0.333]])
+    """
     _check(rho, kernel)
     return np.exp(log_assignment(*attribute_pair(Z_hat, Z_unseen), rho, kernel))
 
 
 def entropy(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
-    """(L,) entropy of the soft assignment, 0..log M; ``rho > 0``."""
+    """Entropy (L,) of :func:`soft_assignment`, 0..log M in nats; the arguments are the same.
+
+    Examples
+    --------
+    >>> entropy(np.zeros((1, 1)), np.array([[1.0], [-1.0]]), rho=1.0).round(3)
+    array([0.693])
+    """
     _check(rho, kernel)
     return _entropy(log_assignment(Z_hat, Z_unseen, rho, kernel))
 
@@ -69,7 +102,7 @@ def entropy_gradient(
 
 
 def log_mean_assignment(log_p: Array, weight: Array) -> Array:
-    """(M,) logarithm of the mean of the assignments exp(log_p) (L, M), weighted by ``weight`` (L,), finite."""
+    """Logarithm (M,) of the mean of the assignments exp(log_p) (L, M), weighted by ``weight`` (L,); it is finite."""
     mean = weight @ np.exp(log_p) / weight.sum()
     return np.log(np.maximum(mean, np.finfo(np.float64).tiny))
 

@@ -1,4 +1,4 @@
-"""From predicted attributes to classes, one image at a time (inductive rules)."""
+"""Label rules that compare predicted attributes with those of the classes, one image at a time (inductive)."""
 
 from __future__ import annotations
 
@@ -11,46 +11,111 @@ from zsl.linalg import cosines, scaled_near_one, squared_distances
 
 @label_rule()
 def nearest(Z_hat: Array, Z_unseen: Array) -> Array:
-    """Negative squared distance to each class, Eq. (8) (``nearest``): Z_hat (L, q), Z_unseen (M, q) -> (L, M)."""
+    """Negative squared Euclidean distance to each class, Eq. (8) (``nearest``).
+
+    Parameters
+    ----------
+    Z_hat : (L, q)
+        Predicted attributes.
+    Z_unseen : (M, q)
+        Attributes of the classes.
+
+    Returns
+    -------
+    (L, M) scores, at most 0
+
+    Examples
+    --------
+    >>> nearest(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [1.0, 0.0]]))
+    array([[-25.,  -1.]])
+    """
     Z_hat, Z_unseen = attribute_pair(Z_hat, Z_unseen)
     return -squared_distances(Z_hat, Z_unseen)
 
 
 @label_rule()
 def cosine(Z_hat: Array, Z_unseen: Array) -> Array:
-    """Cosine of the angle to each class, -1..1 (0 for a zero row): Z_hat (L, q), Z_unseen (M, q) -> (L, M)."""
+    """Cosine of the angle to each class; 0 for a zero row.
+
+    Parameters
+    ----------
+    Z_hat : (L, q)
+        Predicted attributes.
+    Z_unseen : (M, q)
+        Attributes of the classes.
+
+    Returns
+    -------
+    (L, M) scores in -1..1
+
+    Examples
+    --------
+    >>> cosine(np.array([[2.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 1.0], [-3.0, 0.0]]))
+    array([[ 1.,  0., -1.]])
+    """
     Z_hat, Z_unseen = attribute_pair(Z_hat, Z_unseen)
     return cosines(Z_hat, Z_unseen)
 
 
 @label_rule()
 def dot(Z_hat: Array, Z_unseen: Array) -> Array:
-    """Inner product with each class: Z_hat (L, q), Z_unseen (M, q) -> (L, M).
+    """Inner product with each class.
 
-    Unlike :func:`nearest` it does not favour classes with short attribute rows where predictions are shrunken; it
-    favours those with long ones instead.
+    Predicted attributes are shrunken, so :func:`nearest` favours classes with short attribute rows; the inner product
+    favours classes with long rows instead.
+
+    Parameters
+    ----------
+    Z_hat : (L, q)
+        Predicted attributes.
+    Z_unseen : (M, q)
+        Attributes of the classes.
+
+    Returns
+    -------
+    (L, M) scores
+
+    Examples
+    --------
+    >>> dot(np.array([[1.0, 2.0]]), np.array([[1.0, 0.0], [1.0, 1.0]]))
+    array([[1., 3.]])
     """
     Z_hat, Z_unseen = attribute_pair(Z_hat, Z_unseen)
     return Z_hat @ Z_unseen.T
 
 
 def standard_scores(scores: Array) -> Array:
-    """(L, M) scores of each image with mean 0 and standard deviation 1 over the classes (0 where all are equal).
+    """Scores (L, M) of each image brought to mean 0 and standard deviation 1 over the classes.
 
-    Makes scores of different kinds addable, and leaves every image's ranking as it is.
+    Scores of different kinds can then be added, and every image's ranking stays as it is. The scores of an image are 0
+    where they are all equal.
+
+    Examples
+    --------
+    >>> standard_scores(np.array([[1.0, 3.0], [5.0, 5.0]]))
+    array([[-1.,  1.],
+           [ 0.,  0.]])
     """
     scores = scaled_near_one(scores)
     scores = scores - scores.mean(axis=1, keepdims=True)
     deviation = np.sqrt((scores**2).mean(axis=1, keepdims=True))
-    # A difference that rounding made is none.
+    # A difference that rounding made does not count.
     flat = deviation <= 1e-12
     return np.where(flat, 0, scores) / np.where(flat, 1, deviation)
 
 
 def confident_images(scores: Array, share: float) -> list[Array]:
-    """Of each class, the ``share`` of the images it wins that have the largest margin to the second (at least one).
+    """The images of each class that win by the largest margin over the second class.
 
-    Scores (L, M); the result holds M arrays of rows, empty for a class that wins no image.
+    Parameters
+    ----------
+    scores : (L, M)
+    share : float in 0..1
+        Share of the images that a class wins, but at least one image.
+
+    Returns
+    -------
+    list of M arrays of rows; empty for a class that wins no image
     """
     M = scores.shape[1]
     winner = scores.argmax(axis=1)
@@ -70,7 +135,7 @@ def attribute_pair(Z_hat: Array, Z_unseen: Array) -> tuple[Array, Array]:
     Raises
     ------
     UserError
-        On other shapes, NaN or inf, and on numbers whose squares do not fit.
+        For shapes that do not fit, NaN or inf, and numbers whose squares overflow.
     """
     Z_unseen = as_matrix(Z_unseen, "Z_unseen")
     Z_hat = as_matrix(Z_hat, "Z_hat", n_columns=Z_unseen.shape[1])

@@ -1,14 +1,13 @@
-r"""Classes as clusters of the test images in feature space (transductive).
+r"""Label rules that take classes as clusters of the test images in feature space (transductive).
 
 The posterior of class m for image i follows from the directions :math:`u_i` of whitened images, the mean directions
 :math:`\mu_m`, the mixing proportions :math:`\pi_m` and the standardised scores :math:`s_{im}` of an inductive rule:
 
 .. math:: p_{im} \propto \pi_m \exp(\kappa \langle u_i, \mu_m \rangle + \tau s_{im}) .
 
-It is the E-step of a mixture of von Mises-Fisher distributions with common concentration, in which what the attributes
-say of an image is a prior; the M-step sets :math:`\mu_m \propto \sum_i p_{im} u_i` and
-:math:`\pi_m = \sum_i p_{im} / L`. The log-likelihood
-:math:`\sum_i \log \sum_m \pi_m \exp(\kappa \langle u_i, \mu_m \rangle + \tau s_{im})` never falls.
+This is the E-step of a mixture of von Mises-Fisher distributions with a common concentration, in which the scores from
+attributes are a prior. The M-step sets :math:`\mu_m \propto \sum_i p_{im} u_i` and :math:`\pi_m = \sum_i p_{im} / L`.
+The log-likelihood :math:`\sum_i \log \sum_m \pi_m \exp(\kappa \langle u_i, \mu_m \rangle + \tau s_{im})` never falls.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from zsl.linalg import unit_rows
 
 log = logging.getLogger(__name__)
 
-# Below this a class without images would have the logarithm of zero.
+# The least mixing proportion: the logarithm of zero must not occur for a class without images.
 _LEAST = 1e-12
 _MAX_SINKHORN = 1000
-# Weight of the base_scores where spread features do not tell classes apart; far below any difference that they make.
+# Weight of the base scores where spread features do not tell classes apart; far below any difference of the latter.
 _TIE = 1e-9
 
 
 @dataclass
 class Mixture:
-    """Where the iteration ended."""
+    """The state in which the iteration ended."""
 
     P: Array
     """(L, M) posterior, rows sum to 1"""
@@ -66,12 +65,14 @@ def mixture(
     concentration: Positive | None = None,
     max_iter: Count = 100,
 ) -> Array:
-    """Logarithm of the posterior (L, M) of each class for test images X (L, p).
+    """Logarithm of the posterior of each class for each image, by EM from the confident images of each class.
 
     Parameters
     ----------
     base_scores : (L, M)
-        Scores by the rule that ``inference.base_scores`` names.
+        Scores of the base rule, which is inductive.
+    X : (L, p)
+        Test images, pre-processed.
     statistics : SeenStatistics
         Whitening and concentration, from training images.
     prior_weight : float >= 0
@@ -82,6 +83,19 @@ def mixture(
         Share of each class's images, by margin of their scores, whose mean starts the class.
     concentration : float > 0, optional
         kappa; ``None``: the value that explains the labels of seen images best.
+    max_iter : int
+        Iterations of EM at most.
+
+    Returns
+    -------
+    (L, M) log-probabilities
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 0.1], [1.0, -0.1], [0.9, 0.3], [0.1, 1.0]])
+    >>> statistics = SeenStatistics(np.eye(2), np.eye(2), np.eye(2), concentration=10.0)
+    >>> mixture(X.copy(), X, statistics).argmax(axis=1)
+    array([0, 0, 0, 1])
     """
     check_arguments(mixture, locals())
     U = statistics.directions(X)
@@ -112,7 +126,7 @@ def expectation_maximisation(
 ) -> Mixture:
     """EM from ``means`` (M, p) for unit rows U (L, p), with ``prior`` (L, M) added to the log-posterior.
 
-    Stops when the mean log-likelihood gains at most ``tol``.
+    EM stops when the mean log-likelihood gains at most ``tol``.
     """
     M = prior.shape[1]
     log_proportions = np.full(M, -np.log(M))
@@ -140,7 +154,7 @@ def expectation_maximisation(
 
 
 def sinkhorn(logits: Array, tol: float = 1e-9) -> Array:
-    """(M,) offsets that give every class the same total posterior over the images of ``logits`` (L, M)."""
+    """Offsets (M,) that give every class the same total posterior over the images of ``logits`` (L, M)."""
     L, M = logits.shape
     v = np.zeros(M)
     for _ in range(_MAX_SINKHORN):
@@ -166,10 +180,26 @@ def spread_features(
     sigma: Positive | None = None,
     n_neighbors: Count = 15,
 ) -> Array:
-    """Label spreading (Eqs. 9-10) over a graph of whitened features, from refined prototypes; (L, M).
+    """Label spreading (Eqs. 9-10) over a graph of whitened features, from the means of each class's confident images.
 
-    The labelled nodes are the means of each class's confident images, not the classes' attributes: neighbours in
-    feature space share their class far more often than neighbours among predicted attributes.
+    Neighbours in feature space share their class far more often than neighbours among predicted attributes.
+
+    Parameters
+    ----------
+    base_scores : (L, M)
+        Scores of the base rule; they say which images belong to a class with confidence.
+    X : (L, p)
+        Test images, pre-processed.
+    statistics : SeenStatistics
+        Its whitening is used.
+    confident : 0..1
+        Share of each class's images, by margin of their scores, whose mean is the labelled node of the class.
+    mu, sigma, n_neighbors
+        As in :func:`zsl.inference.spread`.
+
+    Returns
+    -------
+    (L, M) scores
     """
     check_arguments(spread_features, locals())
     U = statistics.directions(X)
@@ -179,7 +209,7 @@ def spread_features(
     F, lost = found.scores, found.unreached
     if lost.any():
         log.info("%d of %d test images are connected to no class and take the nearest one", lost.sum(), len(U))
-        # Below every score that spreading gives, so that such images do not outweigh others.
+        # These scores lie below every score that spreading gives, so such images do not outweigh others.
         F[lost] = unit_rows(U[lost]) @ means.T - 2
-    # Classes that start at one point, as with a single image, are told apart by nothing but the base_scores.
+    # Only the base scores tell classes apart that start at one point, as with a single image.
     return F + _TIE * standard_scores(base_scores)

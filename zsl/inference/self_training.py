@@ -1,4 +1,4 @@
-"""The semantic dictionary adapted to test images by its own confident predictions (transductive)."""
+"""The attribute rule ``self_trained``: the semantic dictionary learns from its confident predictions (transductive)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,37 @@ def self_trained(
     n_rounds: Count = 3,
     weight: Positive = 0.1,
 ) -> Attributes:
-    r"""Attributes of X (L, p) from a semantic dictionary refitted with confident test images as further data.
+    r"""Attributes from a semantic dictionary that is refitted with confident test images as further training data.
 
-    Each round, the share ``confident`` of every class's images, by margin of their cosine, is taken to have the class's
-    attributes, and with codes a and K such images
+    In each round, the share ``confident`` of every class's images, by margin of their cosine, is taken to have the
+    attributes of the class. With codes a and K such images the dictionary is
 
     .. math:: D = \arg\min_D \; \tfrac{w}{K} \|Z'_K - A_K D\|^2
               + \mathrm{tr}\, (D - D_z)^\top (H + \epsilon I) (D - D_z),
 
-    H the mean of ``a'a`` over seen images: ridge regression on seen and confident images together, seen ones summed up
-    by the dictionary that they gave. Codes stay as they are, since they do not depend on ``Dz``.
+    with H the mean of ``a'a`` over seen images. This is ridge regression on seen and confident images together, in which
+    the dictionary of the seen images stands for them. The codes do not depend on ``Dz`` and stay as they are.
+
+    Parameters
+    ----------
+    model : fitted model with dictionaries
+    X : (L, p)
+        Test images, pre-processed.
+    Z_unseen : (M, q)
+        Attributes of the classes.
+    statistics : SeenStatistics
+        Its ``H`` is used.
+    start : Attributes, optional
+        The result of :func:`zsl.inference.agnostic`, if it is at hand.
+    confident : 0..1
+        Share of each class's images that count as labelled.
+    n_rounds : int
+    weight : float > 0
+        w, the weight of the confident images beside the seen ones.
+
+    Returns
+    -------
+    Attributes
 
     Raises
     ------

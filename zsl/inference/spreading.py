@@ -1,4 +1,4 @@
-"""Labels spread from the class prototypes over a graph of all test images (transductive; Eqs. 9-10)."""
+"""Label spreading (transductive; Eqs. 9-10): labels travel from the classes over a graph of all test images."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SpreadReport:
-    """Scores of spread labels, and what vouches for them."""
+    """Scores of spread labels with their certificate."""
 
     scores: Array
-    """(L, M)"""
+    """(L, M) larger is likelier"""
     residual: Array
-    """(M,) what is left of each column's linear system, relative to its right-hand side: the certificate."""
+    """(M,) the certificate: the residual of each column's linear system, relative to its right-hand side"""
     n_iter: int
-    """Iterations of conjugate gradients."""
+    """Iterations of conjugate gradients"""
     unreached: Array
-    """(L,) images that no label reaches: they have the scores of the nearest class."""
+    """(L,) whether no label reaches the image, which then has the scores of the nearest class"""
     n_components: int
-    """Parts of the graph of classes and images, equal ones taken together, that no edge joins."""
+    """Number of connected components of the graph, in which equal points are one node"""
     recall: float
-    """Share of true neighbours among those used, on a sample of nodes; 1 where the search was exact."""
+    """Share of true neighbours among those used, on a sample of nodes; 1 where the search was exact"""
     exact: bool
-    """Whether the search for neighbours compared every pair."""
+    """Whether the search for neighbours compared every pair"""
 
 
 @label_rule("attributes of unseen classes", TRANSDUCTIVE, when={"class_prior": "class prior"})
@@ -54,11 +54,12 @@ def spread(
 ) -> Array:
     r"""Label spreading (Zhou et al. 2003) from the classes to all test images at once.
 
-    The nodes are the M classes and the L images. Eq. (9) (``eq:zhou``), each pair counted once, is minimised by
+    The nodes of the graph are the M classes and the L images. With each pair of nodes counted once, Eq. (9)
+    (``eq:zhou``) is minimised by Eq. (10),
 
     .. math:: F = \tfrac{\mu}{1 + \mu} \bigl(I - \tfrac{1}{1 + \mu} S\bigr)^{-1} Y
 
-    (Eq. (10), with nodes as rows), solved by conjugate gradients.
+    with nodes as rows, which conjugate gradients solve.
 
     Parameters
     ----------
@@ -67,34 +68,44 @@ def spread(
     Z_unseen : (M, q)
         Attributes of the classes, the labelled nodes.
     mu : float > 0
-        Pull towards the initial labels. Every mu > 0 gives the same solution up to how far labels travel.
+        Pull towards the initial labels: the larger mu is, the less far labels travel.
     sigma : float > 0, "self_tuning" or None
         Kernel width; ``None``: the median distance to the neighbours; ``self_tuning``: a width for each node
         (:func:`zsl.inference.graph.gaussian_weights`).
     n_neighbors : int
         Neighbours of each node in the graph.
     unit : bool
-        Scale predictions and prototypes to unit length first: the choice that brings both to one scale. Predicted
-        attributes are shrunken, about a quarter as long as prototypes on real images, and by a different factor for
-        each image; left so, the prototypes are far from every image, and neighbours of each other.
+        Scale predictions and prototypes to unit length first, which brings both to one scale. Predicted attributes are
+        shrunken by a different factor for each image; without this step the prototypes are far from every image and
+        neighbours of each other.
     class_prior : "uniform", list of M shares, or None
-        Class-mass normalisation (Zhu, Ghahramani & Lafferty 2003): columns are scaled so that the images' labels,
-        each image counting once, add up to these shares of the classes (rows are not made to sum to one again
-        afterwards). A class prior: it is declared in the record.
+        A class prior by class-mass normalisation (Zhu, Ghahramani & Lafferty 2003): columns are scaled so that the
+        images' labels, each image counting once, add up to these shares of the classes. Rows are not made to sum to one
+        again. The record of a result declares the prior.
     exact_neighbors_up_to : int
         Nodes up to which neighbours are exact; above, they are approximate, with a measured recall
         (:func:`zsl.inference.graph.neighbours`).
 
     Returns
     -------
-    (L, M) scores. An image that no label reaches, because its part of the graph holds no class or is joined to one too
-    weakly to tell from rounding, gets the scores of :func:`zsl.inference.labels.nearest`. The number of such images is
-    logged; :func:`spread_report` has them one by one, with the residuals and the recall.
+    (L, M) scores
+        An image that no label reaches, because its part of the graph holds no class or is joined to one too weakly,
+        gets the scores of :func:`zsl.inference.labels.nearest`. The log has the number of such images;
+        :func:`spread_report` names them, with the residuals and the recall.
 
     Raises
     ------
     UserError
-        On shapes that do not fit, and on shares that are not one for each class, not negative, with a positive sum.
+        For shapes that do not fit, and for a prior that is not one share per class, none negative, with a positive sum.
+
+    Examples
+    --------
+    Two groups of images lie on either side of the classes; the images of a group share their label.
+
+    >>> classes = np.array([[1.0, 0.0], [0.0, 1.0]])
+    >>> images = np.array([[1.0, 0.2], [1.0, 0.4], [0.2, 1.0], [0.4, 1.0]])
+    >>> spread(images, classes, n_neighbors=2).argmax(axis=1)
+    array([0, 0, 1, 1])
     """
     return spread_report(**locals()).scores
 
@@ -141,9 +152,9 @@ def spread_from(
 ) -> SpreadReport:
     """Spread labels from the points P (M, d), one of each class, to the points V (L, d).
 
-    Equal points are one node, and nodes are in the order of their coordinates: copies of an image have the same scores
-    however many there are (as nodes of their own they would be each other's neighbours and nobody else's), so have
-    classes at one point, and where distances are tied the order of the rows decides nothing.
+    Equal points are one node, and nodes stand in the order of their coordinates. Copies of an image therefore have the
+    same scores, however many copies there are, classes at one point have the same scores, and where distances are tied
+    the order of the rows decides nothing.
     """
     points, of_class = np.unique(P, axis=0, return_inverse=True)
     nodes, of_image = np.unique(V, axis=0, return_inverse=True)
@@ -153,7 +164,7 @@ def spread_from(
     solution = solve_spreading(normalised(W), np.eye(m + len(nodes), m), mu)
     n_components, component = connected_components(W, directed=False)
     F = solution.F[m:]
-    # Also too far: no score exceeds the error that the residual leaves possible.
+    # An image is unreached too if none of its scores exceeds the error that the residual leaves possible.
     possible = float((solution.residual * mu / (1 + mu)).max()) * (1 + mu) / mu
     unreached = ~np.isin(component[m:], component[:m]) | (F.max(axis=1) <= possible)
     of_class, of_image = of_class.ravel(), of_image.ravel()
@@ -164,13 +175,13 @@ def spread_from(
 
 
 def class_shares(class_prior: str | list[float], M: int) -> Array:
-    """(M,) shares of the classes that ``class_prior`` of :func:`spread` stands for; they sum to 1."""
+    """Shares (M,) of the classes, with sum 1, that ``class_prior`` of :func:`spread` stands for."""
     if class_prior == "uniform":
         return np.full(M, 1 / M)
     shares = np.asarray(class_prior, dtype=np.float64)
     if shares.shape != (M,) or not np.isfinite(shares).all() or (shares < 0).any() or not shares.max(initial=0) > 0:
         raise UserError(
-            f"inference.class_prior={class_prior} does not fit {M} classes; give one share for each, none negative and "
+            f"inference.spread.class_prior={class_prior} does not fit {M} classes; give one share for each, none negative and "
             "not all zero, or uniform."
         )
     shares = shares / shares.max()
@@ -178,10 +189,10 @@ def class_shares(class_prior: str | list[float], M: int) -> Array:
 
 
 def with_class_prior(F: Array, prior: Array, counted: Array) -> Array:
-    """F (L, M), at least 0, its columns scaled so that the ``counted`` (L,) images' labels add up to ``prior`` (M,).
+    """F (L, M) with its columns scaled so that the labels of the ``counted`` (L,) images add up to ``prior`` (M,).
 
-    Each image has one unit of label, whatever the length of its row: else images near a class would count for more.
-    A column without mass stays as it is.
+    Each image has one unit of label, whatever the length of its row, because images near a class would otherwise count
+    for more. A column without mass stays as it is.
     """
     rows = np.maximum(F[counted], 0)
     mass = (rows / rows.sum(axis=1, keepdims=True)).sum(axis=0)
@@ -199,10 +210,11 @@ class Spread(NamedTuple):
 
 
 def solve_spreading(S: sp.csr_array, Y: Array, mu: float, *, tol: float = 1e-10, max_iter: int = 10_000) -> Spread:
-    """``mu / (1 + mu) (I - S / (1 + mu))^-1 Y`` (Eq. 10): S (n, n) symmetric with spectrum in [-1, 1], Y (n, M).
+    """Solve Eq. (10), ``mu / (1 + mu) (I - S / (1 + mu))^-1 Y``, by conjugate gradients on all columns at once.
 
-    Conjugate gradients on all columns at once; each stops at a residual of ``tol`` times its right-hand side. The
-    matrix is positive definite with condition number at most ``(2 + mu) / mu``, so no preconditioner is needed.
+    S (n, n) is symmetric with its spectrum in [-1, 1], and Y is (n, M). A column stops at a residual of ``tol`` times
+    its right-hand side. The matrix is positive definite with a condition number of at most ``(2 + mu) / mu``, so no
+    preconditioner is needed.
     """
     alpha = 1 / (1 + mu)
     F = np.zeros_like(Y)
@@ -222,12 +234,12 @@ def solve_spreading(S: sp.csr_array, Y: Array, mu: float, *, tol: float = 1e-10,
         P *= np.divide(rr, previous, out=np.zeros_like(rr), where=previous > 0)
         P += R
         n_iter += 1
-    # The recurrence drifts from the residual that it stands for; the certificate is computed afresh.
+    # The recurrence drifts from the true residual, so the certificate is computed from the solution.
     left = np.linalg.norm((1 - alpha) * Y - F + alpha * (S @ F), axis=0)
     return Spread(F, np.divide(left, size, out=np.zeros_like(left), where=size > 0), n_iter)
 
 
 def spread_labels_dense(S: sp.csr_array, Y: Array, mu: float) -> Array:
-    """The same by a dense factorisation, O(n^3): exact for small problems, and the oracle in tests."""
+    """Solve Eq. (10) by a dense factorisation in O(n^3): the oracle of :func:`solve_spreading` in tests."""
     n = S.shape[0]
     return mu / (1 + mu) * np.linalg.solve(np.eye(n) - S.toarray() / (1 + mu), Y)

@@ -35,7 +35,7 @@ class SeenStatistics(NamedTuple):
     W: Array
     """(p, p) whitens what differs between images of one class: :func:`whitening`"""
     means: Array
-    """(C, p) mean direction of each seen class's whitened images"""
+    """(C, p) mean direction of the whitened images of each seen class"""
     attributes: Array
     """(C, q) attributes of the seen classes, pre-processed"""
     concentration: float
@@ -46,14 +46,14 @@ class SeenStatistics(NamedTuple):
     """(r, r) mean of ``a'a`` over the codes of seen images, for models with dictionaries"""
 
     def directions(self, X: Array) -> Array:
-        """(L, p) whitened images X (L, p), scaled to unit length."""
+        """Whitened images (L, p), scaled to unit length, of images X (L, p)."""
         return unit_rows(as_matrix(X, "X", n_columns=len(self.W)) @ self.W)
 
     def prototypes(self, Z: Array) -> Array:
-        r"""(M, p) directions in which images of classes Z (M, q) are expected: ridge regression over seen class means.
+        r"""Directions (M, p) in which images of classes Z (M, q) are expected.
 
-        :math:`Z S^\top (S S^\top + g\, t I)^{-1} M` with S the seen attributes, M the seen means and t the mean squared
-        row of S.
+        They come from ridge regression over the means of the seen classes: :math:`Z S^\top (S S^\top + g\, t I)^{-1} M`
+        with S the seen attributes, M the seen means and t the mean squared row of S.
         """
         Z = as_matrix(Z, "Z_unseen", n_columns=self.attributes.shape[1])
         K = self.attributes @ self.attributes.T
@@ -62,7 +62,26 @@ class SeenStatistics(NamedTuple):
 
 
 def seen_statistics(model: Any, X: Array, y: Array, Z: Array) -> SeenStatistics:
-    """Statistics of the training images X (n, p), labels y (n,) 0..C-1, attributes Z (n, q), and a fitted model."""
+    """Statistics of the seen classes, for rules that ask for ``statistics``.
+
+    Parameters
+    ----------
+    model : fitted model
+        The codes of a model with dictionaries enter too.
+    X : (n, p)
+        Training images, pre-processed.
+    y : (n,)
+        Labels 0..C-1.
+    Z : (n, q)
+        Attributes of each image, pre-processed.
+
+    Examples
+    --------
+    >>> X, y = np.array([[1.0, 0.1], [1.0, -0.1], [0.1, 1.0], [-0.1, 1.0]]), np.array([0, 0, 1, 1])
+    >>> found = seen_statistics(None, X, y, np.eye(2)[y])
+    >>> (found.directions(X) @ found.prototypes(np.eye(2)).T).argmax(axis=1)
+    array([0, 0, 1, 1])
+    """
     W = whitening(X, y)
     n = np.bincount(y)
     attributes = class_sums(Z, y, len(n)) / n[:, None]
@@ -81,10 +100,10 @@ def seen_statistics(model: Any, X: Array, y: Array, Z: Array) -> SeenStatistics:
 
 
 def whitening(X: Array, y: Array) -> Array:
-    r"""(p, p) :math:`W` such that :math:`W W^\top = \Sigma^{-1}`, with :math:`\Sigma` the within-class covariance.
+    r"""The whitening (p, p) :math:`W` with :math:`W W^\top = \Sigma^{-1}`, :math:`\Sigma` the within-class covariance.
 
-    :math:`\Sigma` is shrunken towards its mean variance, because it has often more entries than there are images.
-    Without any variance inside classes (one image each) W is the identity.
+    :math:`\Sigma` is shrunken towards its mean variance, because it often has more entries than there are images. W is
+    the identity where there is no variance inside classes, as with one image each.
     """
     n = np.bincount(y)
     p = X.shape[1]
@@ -95,17 +114,18 @@ def whitening(X: Array, y: Array) -> Array:
     sums = class_sums(X, y, len(n))
     variance, axes = np.linalg.eigh((gram - (sums / n[:, None]).T @ sums) / len(X))
     variance = np.maximum(variance, 0)
-    # Rounding leaves crumbs of the total variance where there is none inside classes.
+    # Where classes have no variance, rounding leaves a small part of the total variance.
     if variance.mean() <= 1e-12 * np.trace(gram) / len(X) / p:
         return np.eye(p)
     return axes / np.sqrt((1 - _SHRINKAGE) * variance + _SHRINKAGE * variance.mean())
 
 
 def concentration(U: Array, y: Array, sums: Array, n: Array) -> float:
-    """kappa that maximises the likelihood of the labels of unit rows U (n, p) under ``softmax(kappa <u, mu_c>)``.
+    """The kappa that maximises the likelihood of the labels of unit rows U (n, p) under ``softmax(kappa <u, mu_c>)``.
 
-    ``mu_c`` are the mean directions of classes; that of an image's own class leaves this image out, since otherwise
-    more dimensions than images would make any kappa look too good. ``sums`` (C, p) and ``n`` (C,) are of all images.
+    ``mu_c`` are the mean directions of the classes. The mean of an image's own class leaves this image out; otherwise
+    more dimensions than images would make any kappa look too good. ``sums`` (C, p) and ``n`` (C,) are the sums and
+    numbers of all images of each class.
     """
     several = n[y] > 1
     if len(n) < 2 or not several.any():
@@ -123,10 +143,10 @@ def concentration(U: Array, y: Array, sums: Array, n: Array) -> float:
 
 
 def code_compatibility(A: sp.csr_array, AtA: Array, y: Array, S: Array) -> Array:
-    r"""(r, q) ESZSL on sparse codes A (n, r): :math:`V = (A^\top A + g I)^{-1} A^\top Y S (S^\top S + l I)^{-1}`.
+    r"""ESZSL on sparse codes A (n, r): :math:`V = (A^\top A + g I)^{-1} A^\top Y S (S^\top S + l I)^{-1}`, (r, q).
 
-    Y (n, C) is one for an image's class and zero elsewhere, S (C, q) the attributes of the seen classes, g is in units
-    of the mean squared code.
+    Y (n, C) is one for an image's class and zero elsewhere, S (C, q) holds the attributes of the seen classes, and g is
+    in units of the mean squared code.
     """
     AtA = AtA + _CODE_RIDGE * (np.trace(AtA) / len(y) or 1.0) * np.eye(len(AtA))
     Y = sp.csr_array((np.ones(len(y)), (np.arange(len(y)), y)), shape=(len(y), len(S)))
