@@ -179,7 +179,7 @@ def aware(
 
 
 def prototype_scale(Z_hat: Array, Z_unseen: Array) -> tuple[Array, float]:
-    """The factors that make Eq. (7) independent of the scale of predictions Z_hat (L, q) and attributes Z_unseen (M, q).
+    """The factors that make Eq. (7) independent of the scales of Z_hat (L, q) and Z_unseen (M, q).
 
     Returns
     -------

@@ -32,8 +32,8 @@ def self_trained(
     .. math:: D = \arg\min_D \; \tfrac{w}{K} \|Z'_K - A_K D\|^2
               + \mathrm{tr}\, (D - D_z)^\top (H + \epsilon I) (D - D_z),
 
-    with H the mean of ``a'a`` over seen images. This is ridge regression on seen and confident images together, in which
-    the dictionary of the seen images stands for them. The codes do not depend on ``Dz`` and stay as they are.
+    with H the mean of ``a'a`` over seen images. This is ridge regression on seen and confident images together; the
+    dictionary of the seen images stands for the seen images. The codes do not depend on ``Dz`` and stay as they are.
 
     Parameters
     ----------

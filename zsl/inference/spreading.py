@@ -181,8 +181,8 @@ def class_shares(class_prior: str | list[float], M: int) -> Array:
     shares = np.asarray(class_prior, dtype=np.float64)
     if shares.shape != (M,) or not np.isfinite(shares).all() or (shares < 0).any() or not shares.max(initial=0) > 0:
         raise UserError(
-            f"inference.spread.class_prior={class_prior} does not fit {M} classes; give one share for each, none negative and "
-            "not all zero, or uniform."
+            f"inference.spread.class_prior={class_prior} does not fit {M} classes; give one share for each, none "
+            "negative and not all zero, or uniform."
         )
     shares = shares / shares.max()
     return shares / shares.sum()

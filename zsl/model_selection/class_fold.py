@@ -27,8 +27,8 @@ class ClassFold(BaseEstimator):
     >>> y = np.array(["cat", "cat", "dog", "horse", "zebra"])
     >>> for train, test in ClassFold(2).split(None, y):
     ...     print(sorted(set(y[test].tolist())))
-    ['dog', 'horse']
-    ['cat', 'zebra']
+    ['cat', 'horse']
+    ['dog', 'zebra']
     """
 
     def __init__(self, n_splits: int = 5, random_state: int = 0) -> None:
