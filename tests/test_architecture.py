@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "predict": GROUND | {"data", "classifier", "runs", "extract"},
     "theory": GROUND | METHOD,
     "report": GROUND | METHOD | {"runs", "theory"},
-    "bench": GROUND | METHOD,
+    "bench": GROUND | METHOD | {"report"},
     "main": {"errors", "config", "experiment"},
     "__main__": {"errors"},
     "__init__": {"classifier", "config", "data", "errors", "experiment", "models"},
@@ -41,7 +41,7 @@ MAY_IMPORT = {
 # Third-party packages and the only places that may import them.
 FENCES = {
     "mlflow": {"tracking", "predict"},
-    "matplotlib": {"report", "bench"},
+    "matplotlib": {"report"},
     "torch": {"extract"},
     "onnxruntime": {"extract"},
     "spams": {"bench"},

@@ -47,7 +47,8 @@ def test_list_shows_a_dataset_that_has_no_entry_in_the_catalogue(tmp_path, capsy
     (tmp_path / "conf/dataset/mine.yaml").write_text(
         "# My photographs: 12 classes.\ndefaults:\n  - digits\n  - _self_\n_target_: my.reader.load\nname: mine\n"
     )
-    monkeypatch.setattr(config, "conf_dir", lambda: tmp_path / "conf")
+    for module in ("", ".registry", ".composition"):
+        monkeypatch.setattr(f"zsl.config{module}.conf_dir", lambda: tmp_path / "conf")
     assert main(["list"]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("│ mine"))
     assert "My photographs" in row

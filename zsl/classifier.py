@@ -109,8 +109,6 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         self.n_validation_splits = n_validation_splits
         self.seed = seed
 
-    # --- fitting ------------------------------------------------------------------------------------------
-
     def fit(self, X: Any, y: Any, attributes: Any = None) -> Self:
         """Learn from images of the seen classes and from the attributes of all classes.
 
@@ -136,15 +134,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         if lacking:
             raise UserError(f"attributes has no row for the class {lacking[0]!r} of y; add one.")
         labels = np.array([index[name] for name in y.tolist()], dtype=np.int64)
-        seen = np.unique(labels)
-        unseen = np.setdiff1d(np.arange(len(table)), seen)
-        none = np.empty(0, dtype=np.int64)
-        data = ZeroShotData(
-            name="data", feature="features", split="given",
-            X=X, y=np.searchsorted(seen, labels), X_test_seen=X[:0], y_test_seen=none, X_unseen=X[:0], y_unseen=none,
-            class_names=tuple(table.index), attributes=values(table), seen=seen, unseen=unseen,
-            attribute_names=tuple(map(str, table.columns)) if has_names(table) else (),
-        )  # fmt: skip
+        names = tuple(map(str, table.columns)) if has_names(table) else ()
+        data = ZeroShotData.for_training(X, labels, tuple(table.index), values(table), names)
         self.fit_data(data)
         self.decide(data)
         return self
@@ -230,8 +221,6 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         self.n_features_in_ = data.X.shape[1]
         self.example_ = np.array(data.X[:2])
         self.about_: dict[str, Any] = {}
-
-    # --- prediction ---------------------------------------------------------------------------------------
 
     def class_attributes(self, which: str = "unseen") -> pd.DataFrame:
         """The attributes, before pre-processing, of the classes known from fitting.
@@ -319,10 +308,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         prediction = self.inference_.predict(self.model_, self.preprocess_.transform(X), Z, self.statistics_)
         return prediction.inductive if self.decision_.use_transductive is False else prediction
 
-    # --- storing ------------------------------------------------------------------------------------------
-
     def save(self, path: str | Path) -> None:
-        """Write the fitted classifier to a file; no training image is in it."""
+        """Write the fitted classifier to a file, without the training data but for the rows of ``example_``."""
         check_is_fitted(self)
         state = {name: value for name, value in vars(self).items() if name != "attributes_"}
         state["model_"] = copy(self.model_)

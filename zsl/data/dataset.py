@@ -165,6 +165,23 @@ class ZeroShotData:
             },
         )
 
+    @classmethod
+    def for_training(
+        cls, X: Array, y: Array, class_names: tuple[Any, ...], attributes: Array, attribute_names: tuple[str, ...] = ()
+    ) -> ZeroShotData:
+        """Data without test images: X (n, p), y (n,) rows of the class table, attributes (C, q).
+
+        Classes without images are the unseen ones.
+        """
+        seen = np.unique(y)
+        nothing = np.empty(0, dtype=np.int64)
+        return cls(
+            name="data", feature="features", split="given",
+            X=X, y=np.searchsorted(seen, y), X_test_seen=X[:0], y_test_seen=nothing, X_unseen=X[:0], y_unseen=nothing,
+            class_names=class_names, attributes=attributes, attribute_names=attribute_names,
+            seen=seen, unseen=np.setdiff1d(np.arange(len(attributes)), seen),
+        )  # fmt: skip
+
     @property
     def Z_seen(self) -> Array:
         """(C_seen, q) attributes of the seen classes."""
