@@ -16,9 +16,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import zsl
 from zsl import CoupledDictionaries, UserError, ZeroShotClassifier, compose, run
 from zsl.config import options
+from zsl.data.preprocess import Preprocess
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
 from zsl.inference import Inference
@@ -200,7 +200,7 @@ def test_grid_search_and_cross_validation_over_classes(raw, table, names):
     values = cross_val_score(classifier, raw.X, names, cv=ClassFold(3), params={"attributes": seen})
     assert values.mean() > 0.5
     search = GridSearchCV(classifier, {"model__gamma": [0.1, 1e6], "preprocess__l2": [True]}
-                          | {"preprocess": [zsl.data.preprocess.Preprocess()]}, cv=ClassFold(3))  # fmt: skip
+                          | {"preprocess": [Preprocess()]}, cv=ClassFold(3))  # fmt: skip
     search.fit(raw.X, names, attributes=seen)
     assert search.best_params_["model__gamma"] == 0.1
     assert search.best_estimator_.predict(raw.X_unseen, table.loc[raw.unseen_names]).shape == (len(raw.X_unseen),)
@@ -234,7 +234,11 @@ CANNOT = {
 
 
 @parametrize_with_checks(
-    [OneHot(ESZSL(), inference="own"), OneHot(CoupledDictionaries(n_atoms=5, n_iter=1), inference="aag")],
+    [
+        OneHot(ESZSL(), inference="own"),
+        OneHot(CoupledDictionaries(n_atoms=5, n_iter=1), inference="aag"),
+        Preprocess(),
+    ],
     expected_failed_checks=lambda estimator: CANNOT,
 )
 def test_scikit_learn_checks(estimator, check):

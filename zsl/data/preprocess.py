@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import FLOAT_DTYPES, check_is_fitted, validate_data
 
 from zsl.checks import Array, Count, Positive, check_fields
 from zsl.data.dataset import ZeroShotData
@@ -73,6 +74,7 @@ class Preprocess(TransformerMixin, BaseEstimator):
             If ``pca`` is larger than the rows allow.
         """
         check_fields(self)
+        X = validate_data(self, X, dtype=FLOAT_DTYPES, ensure_all_finite="allow-nan")
         missing = np.isnan(X)
         if missing.any():
             known = [X[~missing[:, a], a] for a in range(X.shape[1])]
@@ -109,6 +111,8 @@ class Preprocess(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Array) -> Array:
         """The same map for any rows X (m, p); every row on its own."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=FLOAT_DTYPES, ensure_all_finite="allow-nan", reset=False, ensure_min_samples=0)
         X = self._scaled(self._powered(self.filled(X), copy=True))
         if self.components_ is not None:
             X = X @ self.components_.T
@@ -116,6 +120,10 @@ class Preprocess(TransformerMixin, BaseEstimator):
             norms = np.linalg.norm(X, axis=1, keepdims=True)
             np.divide(X, norms, out=X, where=norms > 0)
         return X.astype(self.dtype, copy=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        return replace(tags, input_tags=replace(tags.input_tags, allow_nan=True))
 
     def filled(self, X: Array) -> Array:
         """X (m, p) with the missing values filled, and nothing else done."""
