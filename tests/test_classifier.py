@@ -229,7 +229,7 @@ class OneHot(ZeroShotClassifier):
 CANNOT = {
     "check_classifiers_train": "decision_function is (L, C) for two classes as well: candidates may be any number",
     "check_classifiers_classes": "decision_function is (L, C) for two classes as well",
-    "check_do_not_raise_errors_in_init_or_set_param": "types and ranges are checked by the constructors too",
+    "check_do_not_raise_errors_in_init_or_set_params": "types and ranges are checked by the constructors too",
 }
 
 
