@@ -15,10 +15,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from zsl.checks import Array, Count, Seed, check_value
-from zsl.data.class_table import align, as_table, has_names, values
+from zsl.data.class_table import align, as_table, has_names, rows_of, values
 from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess, preprocess
-from zsl.errors import UserError, raise_if_interrupted
+from zsl.errors import UserError, raise_if_interrupted, reason
 from zsl.evaluation.calibration import probabilities
 from zsl.inference.inference import Inference
 from zsl.inference.prediction import Prediction
@@ -28,7 +28,7 @@ from zsl.models.base import fit_all
 from zsl.models.coupled import CoupledDictionaries
 from zsl.runs import model_file
 
-Classes: TypeAlias = str | pd.DataFrame | Mapping[Hashable, Sequence[float]]
+Classes: TypeAlias = str | Sequence[Hashable] | pd.DataFrame | Mapping[Hashable, Sequence[float]]
 
 
 def _is_calibrated(self: ZeroShotClassifier) -> bool:
@@ -67,17 +67,12 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     attributes_ : DataFrame
         The rows of the seen classes, then of the unseen ones, before pre-processing.
     n_seen_ : int
-        Number of seen classes.
     model_, preprocess_, semantics_, inference_
         The fitted parts.
-    statistics_ : SeenStatistics or None
-        Statistics of the seen classes, where a rule needs them.
-    decision_ : Decision
-        What was decided on validation classes.
-    example_ : (2, p)
-        Two training images, as an example of the input.
-    about_ : dict
-        What a run says of the classifier's origin.
+    statistics_, decision_ : SeenStatistics or None, Decision
+        Statistics of the seen classes where a rule needs them, and what was decided on validation classes.
+    example_, about_ : (2, p), dict
+        Two training images as an example of the input, and what a run says of the classifier's origin.
 
     Examples
     --------
@@ -194,8 +189,14 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
                     yield i, fitted
 
     def _check(self) -> None:
-        model = self._model()
-        self._inference().check(model)
+        model, inference = self._model(), self._inference()
+        if isinstance(model, type) or not hasattr(model, "scores"):
+            raise UserError(
+                f"model={model!r} has no fit and scores as those of zsl.models have; give one, such as Ridge()."
+            )
+        if not isinstance(inference, Inference):
+            raise UserError(f"inference={inference!r} is neither the name of a preset or rule nor an Inference.")
+        inference.check(model)
         check_value(bool, self.calibrate, "calibrate")
         check_value(Count, self.n_validation_splits, "n_validation_splits")
         check_value(Seed, self.seed, "seed")
@@ -246,8 +247,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        classes : "unseen", "seen", "all", or a table of attributes as in ``fit``
-            The classes to choose from: those known from fitting, or others.
+        classes : "unseen", "seen", "all", a list of names, or a table of attributes as in ``fit``
+            The classes to choose from: known ones, or others.
 
         Raises
         ------
@@ -291,6 +292,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if isinstance(classes, str):
             return self.class_attributes(classes)
+        if isinstance(classes, list | tuple | np.ndarray | pd.Index):
+            return rows_of(self.attributes_, classes)
         return align(as_table(classes), self.attributes_.columns)
 
     def _features(self, X: Any) -> Array:
@@ -298,7 +301,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         try:
             return validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         except ValueError as error:
-            raise UserError(str(error)) from error
+            raise UserError(reason(error)) from error
 
     def _stages(self, X: Any, table: pd.DataFrame) -> Prediction:
         X = self._features(X)

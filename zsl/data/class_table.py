@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from zsl.checks import Array
-from zsl.errors import UserError
+from zsl.errors import UserError, did_you_mean
 
 
 def as_table(attributes: Any) -> pd.DataFrame:
@@ -80,6 +80,22 @@ def align(table: pd.DataFrame, known: pd.Index, where: str = "classes") -> pd.Da
             "same order."
         )
     return table.set_axis(known, axis=1)
+
+
+def rows_of(table: pd.DataFrame, names: Iterable[Any]) -> pd.DataFrame:
+    """The rows of a table for these class names, in their order.
+
+    Raises
+    ------
+    UserError
+        For a name that the table does not have.
+    """
+    names = list(names)
+    for name in names:
+        if name not in table.index:
+            hint = did_you_mean(str(name), map(str, table.index))
+            raise UserError(f"the class {name!r} is not known{hint}; give its attributes in a table.")
+    return table.loc[names]
 
 
 def values(table: pd.DataFrame) -> Array:
