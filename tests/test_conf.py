@@ -88,36 +88,3 @@ def test_build_says_which_key():
         build({"_target_": "zsl.data.splits.from_file"}, "split", table=None)
     with pytest.raises(UserError, match=r"cannot be imported"):
         build({"_target_": "zsl.nothing.here"}, "model")
-
-
-def test_a_class_of_the_users_own_from_a_config_dir(tmp_path):
-    """`--config-dir`, one YAML file and one class: nothing in zsl is edited."""
-    import os
-    import subprocess
-    import sys
-
-    from conftest import ROOT
-
-    (tmp_path / "mine.py").write_text(
-        "from dataclasses import dataclass\n"
-        "@dataclass\n"
-        "class Constant:\n"
-        "    value: float = 0.0\n"
-        "    def fit(self, X, y, Z, Z_unseen):\n"
-        "        self.Z_ = Z_unseen\n"
-        "        return self\n"
-        "    def scores(self, X, class_attributes=None):\n"
-        "        import numpy as np\n"
-        "        return np.full((len(X), len(self.Z_ if class_attributes is None else class_attributes)), self.value)\n"
-    )
-    (tmp_path / "conf" / "model").mkdir(parents=True)
-    (tmp_path / "conf" / "model" / "constant.yaml").write_text("_target_: mine.Constant\nname: constant\nvalue: 1.5\n")
-    command = [
-        sys.executable, "-m", "zsl.main", "--config-dir", "conf", "model=constant", "inference=own", "tracking=none",
-        "allow_targets=[mine]",
-    ]  # fmt: skip
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    out = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
-    assert out.returncode == 0, out.stderr
-    # Constant scores are ties: exactly chance, not an accident of order.
-    assert "0.333" in out.stdout

@@ -20,7 +20,11 @@ RECORDED = json.loads(Path(__file__).with_name("regression.json").read_text())
 DESCENTS = ("bucher_metric", "cmt", "sync", "cdl_jiang", "sse", "conse", "iap", "dap", "latem")
 
 
-@pytest.mark.parametrize("name", RECORDED)
+# Cases of several seconds each.
+LONG = ("coupled/gate", "coupled/gzsl", "cmt/own", "bidilel/tuned", "conse/tuned", "bucher_metric/own")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in RECORDED])
 def test_numbers_are_those_of_the_first_version(name):
     recorded = RECORDED[name]
     result = run(compose([*recorded["overrides"], "tracking=none"]))
