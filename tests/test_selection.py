@@ -26,6 +26,7 @@ from zsl.model_selection import ClassFold
 from zsl.model_selection.decision import choose_rule, decide, validate
 from zsl.model_selection.holdout import folds, random_sets
 from zsl.models import ESZSL, Ridge
+from zsl.runs.result import digest
 
 TUNED = ("tune=class_cv", "tracking=none")
 
@@ -367,3 +368,11 @@ def test_validation_never_sees_unseen_classes(raw):
     a, b = (decide(classifier, d, fallback=True, calibrate=True, n_splits=2) for d in (raw, poisoned))
     assert a == b
     assert a.temperature is not None
+
+
+def test_the_digest_is_that_of_the_run_before_its_settings_were_chosen():
+    """It must be known before anything is fitted, or a finished tuned run would not be found again."""
+
+    cfg = compose([*TUNED, "dataset=synthetic", "model=eszsl", "tune.grid={model.gamma:[0.01,10]}"])
+    setup = checked(cfg)
+    assert run(cfg).digest == digest(setup.config, load(setup).identity)

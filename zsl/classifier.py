@@ -309,7 +309,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
             raise UserError("there is no class to choose from; add some, or take those of training.")
         Z = self.semantics_.transform(values(table))
         prediction = self.inference_.predict(self.model_, self.preprocess_.transform(X), Z, self.statistics_)
-        return prediction.inductive if self.decision_.use_transductive is False else prediction
+        return self.decision_.apply(prediction)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier to a file, without the training data but for the rows of ``example_``."""

@@ -65,6 +65,10 @@ class Decision:
     offsets: dict[str, float] = field(default_factory=dict)
     """By stage: what is added to the scores of unseen classes in the generalised setting, in units of :func:`spread`"""
 
+    def apply(self, prediction: Prediction) -> Prediction:
+        """The prediction with the inductive stage as its answer, where the transductive rule is not to be used."""
+        return prediction.inductive if self.use_transductive is False else prediction
+
 
 def decide(
     classifier: Any,
@@ -87,7 +91,7 @@ def decide(
     fallback : bool
         Decide whether the transductive rule is used.
     calibrate : bool
-        Choose the temperature and, with ``generalized``, the offsets.
+        Choose the temperature and, with ``generalized``, the offsets where the data has test images of seen classes.
 
     Returns
     -------
@@ -95,11 +99,11 @@ def decide(
     """
     if not fallback and not calibrate:
         return Decision()
-    splits = validate(classifier, data, n_splits=n_splits, seed=seed, generalized=calibrate and generalized)
+    everything = calibrate and generalized and len(data.y_test_seen) > 0
+    splits = validate(classifier, data, n_splits=n_splits, seed=seed, generalized=everything)
     decision = choose_rule([s.prediction for s in splits], [s.y for s in splits]) if fallback else Decision()
     if calibrate and splits:
-        chosen = splits[0].prediction if decision.use_transductive is not False else splits[0].prediction.inductive
-        name = chosen.chosen.name
+        name = decision.apply(splits[0].prediction).chosen.name
         decision.temperature = common_temperature([(s.prediction.stage(name).scores, s.y) for s in splits])
         if splits[0].generalized is not None:
             for stage in splits[0].prediction.stages:

@@ -136,6 +136,7 @@ class RunFolder:
 
     def finish(self, result: Result, fitted: Any, data: Any) -> None:
         """Write the run's files, tell the tracking store, and print the result."""
+        result.digest = self.digest
         if self.folder is None:
             return
         files.write(result, fitted, data, self._config, self.folder)

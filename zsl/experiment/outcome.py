@@ -1,0 +1,109 @@
+"""What a run found as a :class:`zsl.runs.result.Result`: its key, its metrics, its tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+from zsl.classifier import ZeroShotClassifier
+from zsl.data.dataset import ZeroShotData
+from zsl.experiment import metrics
+from zsl.experiment.selection import Selection
+from zsl.experiment.setup import Setup
+from zsl.inference import Prediction
+from zsl.runs.result import SELECTED, Result, versions
+
+# Parts of a reader's provenance that say where the data lies, not what the data is.
+_PLACES = ("root", "missing_splits")
+
+
+class Clock:
+    """Measures the steps of a run in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, step: str) -> None:
+        """The step that just ended took the time since the last one ended."""
+        now = time.perf_counter()
+        self.seconds[f"time_{step}_s"], self._last = now - self._last, now
+
+
+def evaluate(
+    setup: Setup,
+    data: ZeroShotData,
+    fitted: ZeroShotClassifier,
+    prediction: Prediction,
+    selection: Selection | None,
+    clock: Clock,
+) -> Result:
+    """The result of a run: metrics of ``prediction``, and everything needed to say what it is a result of."""
+    found = metrics.metrics(fitted, prediction, data, generalized=setup.generalized)
+    found |= {name: s for name, s in clock.seconds.items() if selection is not None or name != "time_tune_s"}
+    found["peak_rss_mb"] = metrics.peak_rss_mb()
+    if selection is not None:
+        found["tune_acc_class"] = selection.acc_class
+    metrics.warn_below_chance(found, data)
+    dictionaries = {name: getattr(fitted.model_, f"{name}_", None) for name in ("Dx", "Dz")}
+    return Result(
+        key=result_key(setup, data, fitted, prediction, selection),
+        metrics=found,
+        per_class=metrics.per_class(prediction, data),
+        curves=metrics.curves(fitted.model_),
+        versions=versions(),
+        trials=selection.trials if selection else [],
+        confusion=metrics.confusion(prediction.chosen, data),
+        arrays={name: array for name, array in dictionaries.items() if array is not None},
+        prediction=prediction,
+    )
+
+
+def result_key(
+    setup: Setup,
+    data: ZeroShotData,
+    fitted: ZeroShotClassifier,
+    prediction: Prediction,
+    selection: Selection | None = None,
+) -> dict[str, Any]:
+    """What the result is a result of. Two results with the same key are repetitions of one experiment."""
+    config, model = setup.config, fitted.model_
+    information = [
+        "images and attributes of seen classes",
+        "attributes of unseen classes",
+        *(["attributes of each training image; class rows are means over images"] if data.Z_images is not None else []),
+        *prediction.chosen.information,
+        *(
+            ["unlabelled test images: the mean spread of their scores, in the calibrated offset"]
+            if setup.generalized and fitted.calibrate
+            else []
+        ),
+    ]
+    decided = fitted.decision_ if fitted.inference_.fallback else None
+    return {
+        "experiment": config.get("experiment"),
+        "cell": config.get("cell"),
+        "dataset": {
+            "name": data.name,
+            "content": data.key.get("content"),
+            # Where the files lie is in the configuration; the same data in another folder is the same data.
+            "provenance": {k: v for k, v in data.key.get("provenance", {}).items() if k not in _PLACES},
+            "semantics": {**config["dataset"]["semantics"], **data.key.get("semantics", {})},
+            "shuffle_attributes": setup.shuffle_attributes,
+        },
+        "feature": config["feature"],
+        "split": {"name": data.split, **data.key.get("split", {})},
+        "model": {
+            **{k: v for k, v in config["model"].items() if k != "grid"},
+            "n_atoms_used": len(model.Dx_) if hasattr(model, "Dx_") else None,
+            "lam_used": getattr(model, "lam_", None),
+        },
+        "inference": fitted.inference_.record(model),
+        "decision": None if decided is None else dataclasses.asdict(decided),
+        "evaluation": config["evaluation"],
+        "seed": config["seed"],
+        "selection": SELECTED if selection else "none: settings as given",
+        "tune": {**config["tune"], "chosen": selection.settings, "folds": selection.folds} if selection else None,
+        "information_used": list(dict.fromkeys(information)),
+    }
