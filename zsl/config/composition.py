@@ -73,16 +73,16 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        plain = _without_paths(OmegaConf.to_container(cfg, resolve=True))
+        config = _without_paths(OmegaConf.to_container(cfg, resolve=True))
     except OmegaConfBaseException as error:
         raise UserError(" ".join(str(error).split())) from error
-    assert isinstance(plain, dict)
-    plain.pop("hydra", None)
-    dataset = plain.get("dataset")
+    assert isinstance(config, dict)
+    config.pop("hydra", None)
+    dataset = config.get("dataset")
     if isinstance(dataset, dict) and isinstance(dataset.get("semantics"), str):
         # The short form where no command line rewrote it, as in a sweep that a YAML file describes.
         dataset["semantics"] = {**compose().dataset.semantics, "source": dataset["semantics"]}
-    return {str(k): v for k, v in plain.items()}
+    return {str(k): v for k, v in config.items()}
 
 
 def _without_paths(value: Any) -> Any:

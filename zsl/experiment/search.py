@@ -1,4 +1,4 @@
-"""Which settings are tried: the points of a grid, random ones, or those that Optuna's sampler asks for."""
+"""The settings that tuning tries: the points of a grid, random points, or those that Optuna's sampler asks for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Search = Literal["grid", "random", "optuna"]
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``, both included; with ``log`` evenly by their logarithm."""
+    """Numbers from ``low`` to ``high``, both included, which are drawn evenly; with ``log`` evenly by their logarithm."""
 
     low: float
     high: float
@@ -33,7 +33,7 @@ class Range:
         """One number at random."""
         if self.integer and not self.log:
             return int(rng.integers(int(self.low), int(self.high), endpoint=True))
-        # Whole numbers are cells of width one, so that the ends are as likely as their neighbours.
+        # A whole number is a cell of width one, so that the ends are as likely as their neighbours.
         half = 0.5 if self.integer else 0.0
         low, high = self.low - half, self.high + half
         value = math.exp(rng.uniform(math.log(low), math.log(high))) if self.log else rng.uniform(low, high)
@@ -51,7 +51,12 @@ Space = dict[str, "Sequence[Any] | Range"]
 
 
 def space_of(grid: Mapping[str, Any]) -> Space:
-    """``tune.grid`` as what can be drawn from: key -> a list of values, or ``{low, high, log, integer}``.
+    """What can be drawn from, by key: a list of values, or a :class:`Range`.
+
+    Parameters
+    ----------
+    grid : mapping
+        ``tune.grid``: key -> list of values, or ``{low, high, log, integer}``.
 
     Raises
     ------
@@ -103,10 +108,20 @@ def trials_of(
     n_trials: Count = 20,
     seed: Seed = 0,
 ) -> list[Settings]:
-    """What is tried, where it is known beforehand.
+    """The settings that a grid search or a random search tries.
 
-    With ``grid`` every point, last key fastest; with ``random`` ``n_trials`` under ``seed``: different points of a
-    grid of lists, independent draws where there is a range.
+    Parameters
+    ----------
+    grid : mapping
+        As for :func:`space_of`.
+    search : "grid" or "random"
+        ``grid``: every point, the last key changing fastest. ``random``: ``n_trials`` settings under ``seed``, which are
+        different points of a grid of lists, and independent draws where there is a range.
+
+    Examples
+    --------
+    >>> trials_of({"model.lam": [0.1, 1.0], "model.beta": [0.01]})
+    [{'model.lam': 0.1, 'model.beta': 0.01}, {'model.lam': 1.0, 'model.beta': 0.01}]
     """
     space = space_of(grid)
     lists = {k: v for k, v in space.items() if not isinstance(v, Range)}
@@ -131,7 +146,9 @@ def trials_of(
 
 
 def optuna_trials(space: Space, n_trials: int, seed: int) -> Generator[Settings, float, None]:
-    """Settings that Optuna's default sampler (TPE) asks for, in turn; ``send`` the value of each (larger wins).
+    """Settings that Optuna's default sampler (TPE) asks for, one after another.
+
+    The caller sends the value of each setting to the generator; larger values are better.
 
     Raises
     ------

@@ -220,8 +220,8 @@ class Inference(BaseEstimator):
     def _pairs(self, model: Any) -> list[Pair]:
         attributes, labels = self.resolved(model)
         native = attributes == NATIVE
-        plain = NATIVE if native else "nearest"
-        pairs = [(NATIVE if native else "agnostic", plain), (attributes, plain)]
+        simplest = NATIVE if native else "nearest"
+        pairs = [(NATIVE if native else "agnostic", simplest), (attributes, simplest)]
         if labels != NATIVE:
             rule = rules.find("labels", labels)
             # What bidirectional adds up is no stage of its own: half of a sum is no result.
