@@ -22,7 +22,7 @@ Search = Literal["grid", "random", "optuna"]
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``, both included, which are drawn evenly; with ``log`` evenly by their logarithm."""
+    """Numbers from ``low`` to ``high``, both included; draws are even, with ``log`` in the logarithm."""
 
     low: float
     high: float
@@ -115,8 +115,8 @@ def trials_of(
     grid : mapping
         As for :func:`space_of`.
     search : "grid" or "random"
-        ``grid``: every point, the last key changing fastest. ``random``: ``n_trials`` settings under ``seed``, which are
-        different points of a grid of lists, and independent draws where there is a range.
+        ``grid``: every point, the last key changing fastest. ``random``: ``n_trials`` settings under ``seed``:
+        different points of a grid of lists, independent draws where there is a range.
 
     Examples
     --------
