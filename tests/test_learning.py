@@ -16,11 +16,11 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from zsl.checks import Rows
 from zsl.data.readers.synthetic import draw
 from zsl.errors import UserError
+from zsl.models.base import Rows
 from zsl.models.coupled import CoupledDictionaries
-from zsl.models.coupling import Attributes, Joint, Visual
+from zsl.models.coupling import ImageAttributes, Joint, Visual
 from zsl.sparse import Codes, learning, objective, sparse_encode
 from zsl.sparse.checkpoint import Checkpoint, fingerprint
 from zsl.sparse.dictionary import duplicate_atoms
@@ -61,7 +61,7 @@ def test_attribute_products_from_class_sums(rng, repeated):
     if not repeated:
         Z[-1, 0] += 1
     A = sp.csr_array(sparse_codes(rng, 30, 6, 0.3))
-    attributes = Attributes(Z, y)
+    attributes = ImageAttributes(Z, y)
     assert attributes.repeat == repeated
     total = sum(attributes.products(rows, A[rows]) for rows in (slice(0, 12), slice(12, 30)))
     assert_allclose(attributes.mean_products(total), A.toarray().T @ Z / 30, atol=1e-14)
@@ -104,7 +104,7 @@ def test_atoms_drawn_again_do_not_raise_the_objective(rng, coupling, atoms, size
 def test_stacked_rows_are_one_lasso(problem, rng):
     # 1/P |s - a D|^2 = 1/p |x - a Dx|^2 + 1/q |z - a Dz|^2.
     X, y, Z, Z_unseen = problem
-    task = Joint(X, Attributes(Z, y), Z_unseen, 0.0, 0.1, 0.5, sparse_encode, 0.3)
+    task = Joint(X, ImageAttributes(Z, y), Z_unseen, 0.0, 0.1, 0.5, sparse_encode, 0.3)
     Dx, Dz, A = rng.standard_normal((6, 20)), rng.standard_normal((6, 15)), rng.standard_normal((len(X), 6))
     D = task.stacked(Dx, Dz)
     for part, whole in zip(task.split(D), (Dx, Dz)):
@@ -227,7 +227,7 @@ def test_one_online_pass_sees_the_unseen_classes(problem):
 def test_statistics_remember_one_pass_or_everything(problem):
     # Weights of 8 batches, newest first, 4 to a pass: batch t multiplies older ones by (1 - 1/min(t, 4))^forgetting.
     X, y, Z, _ = problem
-    task = Visual(X[:160], Attributes(Z[:160], y[:160]), 0.0)
+    task = Visual(X[:160], ImageAttributes(Z[:160], y[:160]), 0.0)
     for forgetting, expected in (
         (0.0, [1 / 8] * 8),
         (1.0, 0.75 ** np.array([0, 1, 2, 3, 4, 5, 5, 5]) * [1, 1, 1, 1, 1, 1, 2 / 3, 1 / 3]),
