@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from zsl import evaluation, inference, theory
+from zsl import evaluation, inference
 from zsl.errors import UserError
 from zsl.inference import rules
 from zsl.inference.entropy import soft_assignment
@@ -113,14 +113,6 @@ def test_scores_that_are_equal_but_for_rounding_are_equal():
     assert_array_equal(standard_scores(np.vstack([scores, [[0, 1, 2]]]))[:2], np.zeros((2, 3)))
 
 
-@pytest.mark.parametrize("distances", [[], [[1.0, 2.0]], [1.0, np.nan], [-1.0], ["a"], None], ids=str)
-def test_distances_are_looked_at(distances):
-    with pytest.raises(UserError, match="distances"):
-        theory.epsilon_max(distances, 0.1, 3)
-    with pytest.raises(UserError, match="distances"):
-        theory.distance_distribution(distances, 0.5)
-
-
 def test_the_message_names_the_argument(good):
     model, X, Z = good["model"], good["X"], good["Z_unseen"]
     with pytest.raises(UserError, match="Z_hat has 4 columns where 3 are needed"):
@@ -129,22 +121,6 @@ def test_the_message_names_the_argument(good):
         inference.aware(model, X, Z * np.nan)
     with pytest.raises(UserError, match="X has 7 columns where 8 are needed"):
         inference.mixture(good["base_scores"], X[:, :7], good["statistics"])
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    ("function", "arguments"),
-    [(theory.nearest_law, (-0.5, 3)), (theory.nearest_law, (1.5, 3)), (theory.nearest_law, (0.5, 1.5)),
-     (theory.nearest_law, ("a", 3)), (theory.n_parameters, (-1, -2, 3)), (theory.n_parameters, (1.5, 1, 2)),
-     (theory.n_parameters, ("a", 1, 2)), (theory.network_cost, (10, [-1], 5, 3)), (theory.network_cost, (10, 5, 5, 3)),
-     (theory.network_cost, (10, None, 5, 3)), (theory.finest_zeta, (0, 3)), (theory.deviation_bound, (None, 10, 0.1)),
-     (theory.sparsity_limit, (None, 10)), (theory.recovery_probability, ("a", 1.0)),
-     (theory.epsilon_max, ([1.0], "a", 3)), (theory.distance_distribution, ([1.0], "a")),
-     (theory.label_probability, (0.1, None, 0.1)), (theory.mean_square_needed, ("a", 0.1))],
-)  # fmt: skip
-def test_theory_takes_sizes_and_numbers(function, arguments):
-    with pytest.raises(UserError, match=r"is not accepted|distances have"):
-        function(*arguments)
 
 
 def test_further_arguments_of_metrics_and_rules(good):

@@ -47,12 +47,6 @@ def test_a_ridge_lost_in_rounding_is_said(rng):
         ridge_atoms(A.T @ A, A.T @ rng.standard_normal((20, 3)), 1e-3)
 
 
-def test_one_atom_by_hand():
-    # min |d|^2 - 2 <d, (3, 4)> in the ball: the free minimiser (3, 4), of length 5, is scaled to (0.6, 0.8).
-    D = unit_ball_atoms(np.eye(1), np.array([[3.0, 4.0]]), np.zeros((1, 2)))
-    assert_allclose(D, [[0.6, 0.8]])
-
-
 def test_unit_ball_meets_its_optimality_conditions(rng):
     _, _, AtA, AtX = statistics(rng)
     AtX *= 3  # so that the constraint binds for some atoms
@@ -129,7 +123,3 @@ def test_one_gradient_step_by_hand():
     AtA, AtX = np.array([[2.0, -1.0], [-1.0, 4.0]]), np.array([[0.0, 1.5], [10.0, 0.0]])
     assert_allclose(gradient_atoms(AtA, AtX, np.zeros((2, 2))), [[0, 0.5], [1, 0]])
     assert_allclose(gradient_atoms(AtA, AtX, np.zeros((2, 2)), in_ball=False), [[0, 0.5], [2, 0]])
-
-
-def test_unit_atoms_keep_zero():
-    assert_allclose(unit_atoms(np.array([[3.0, 4.0], [0.0, 0.0]])), [[0.6, 0.8], [0, 0]])

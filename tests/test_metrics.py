@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from zsl.errors import UserError
-from zsl.evaluation import class_accuracy, evaluate, first_choices, hit_at, hit_probability, hubness_skew
+from zsl.evaluation import class_accuracy, evaluate, hit_at, hit_probability, hubness_skew
 from zsl.evaluation.hubness import skewness
 
 
@@ -78,11 +78,6 @@ def test_nan_scores_are_refused():
 
 def test_infinite_scores_are_ordered():
     assert hit_at(np.array([[-np.inf, 0.0]]), np.array([1]), 1) == 1.0
-
-
-def test_first_choices_share_ties_and_sum_to_the_images(rng):
-    assert_allclose(first_choices(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])), [0.5, 0.5, 1])
-    assert_allclose(first_choices(rng.integers(0, 2, (30, 4))).sum(), 30)
 
 
 def test_skewness(rng):

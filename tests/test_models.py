@@ -67,10 +67,10 @@ DIGITS_ABOVE_CHANCE = {"iap": 0.05}
 
 
 @cache
-def all_choices_of_digits() -> list[ZeroShotData]:
-    """The 120 choices of three unseen digits, with a sixth of the training and a third of the test images."""
+def choices_of_digits() -> list[ZeroShotData]:
+    """Every fourth of the 120 choices of three unseen digits, with a sixth of the training and a third of the test."""
     table = digits.load()
-    raw = (ZeroShotData.from_table(table, splits.combination(table, n_unseen=3, index=i)) for i in range(120))
+    raw = (ZeroShotData.from_table(table, splits.combination(table, n_unseen=3, index=i)) for i in range(0, 120, 4))
     choices = [prepared(d) for d in raw]
     return [replace(d, X=d.X[::6], y=d.y[::6], X_unseen=d.X_unseen[::3], y_unseen=d.y_unseen[::3]) for d in choices]
 
@@ -156,15 +156,15 @@ def test_beats_chance_on_simulated_data(name):
     assert np.mean([accuracy(fitted(name, d), d) for d in simulated]) > 0.2 + 0.15
 
 
-# Descents of minutes over 120 fits.
+# Descents that take minutes over all choices.
 LONG = {"bucher_metric", "cmt", "coupled"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow if m in LONG else ()) for m in MODELS])
 def test_beats_chance_on_digits(name):
-    # Which three digits are unseen matters more than the method: from 0.2 to 0.9. Over all 120 choices every class is
-    # unseen equally often; random scores would have a mean of 1/3 with a deviation of 0.01.
-    mean = np.mean([accuracy(fitted(name, d, quick=name in LONG), d) for d in all_choices_of_digits()])
+    # Which three digits are unseen matters more than the method: accuracies go from 0.2 to 0.9. Over these 30 choices
+    # every class is unseen about equally often; random scores would have a mean of 1/3 with a deviation of 0.02.
+    mean = np.mean([accuracy(fitted(name, d, quick=name in LONG), d) for d in choices_of_digits()])
     assert mean > 1 / 3 + DIGITS_ABOVE_CHANCE.get(name, 0.08)
 
 
@@ -172,7 +172,7 @@ def test_iap_on_digits_is_as_good_as_its_formula():
     from sklearn.linear_model import LogisticRegression
 
     ours, formula = [], []
-    for d in all_choices_of_digits()[::8]:
+    for d in choices_of_digits()[::2]:
         threshold = d.Z_seen.mean(axis=0)
         has, asked = d.Z_seen > threshold + 1e-9, d.Z_unseen > threshold + 1e-9
         used = has.any(axis=0) & ~has.all(axis=0)
@@ -190,7 +190,7 @@ def test_near_chance_when_attributes_are_shuffled(name):
     # Single shuffles vary widely (a shuffle may leave a class near its place), their mean does not.
     raw = load(checked(compose(["dataset=synthetic", "tracking=none"])))
     few = replace(raw, X=raw.X[::3], y=raw.y[::3])
-    shuffled = [prepared(few.shuffle_attributes(seed)) for seed in range(30)]
+    shuffled = [prepared(few.shuffle_attributes(seed)) for seed in range(20)]
     mean = np.mean([accuracy(fitted(name, d, quick=True), d) for d in shuffled])
     assert abs(mean - 0.2) < 0.07
 
@@ -212,18 +212,19 @@ NUMBERS = [
 ]
 
 
-# One model of each base class is enough where the base class does the checking.
-BASES = ["coupled", "eszsl", "sje", "ridge_reverse"]
+# One model of each base class suffices where the base class does the checking.
+BASES = ["coupled", "eszsl"]
 
 
-@pytest.mark.parametrize(("name", "setting"), [(m, s) for m, s in NUMBERS if m in BASES])
-def test_a_number_that_makes_no_sense_is_refused_in_a_sentence(name, setting):
-    kind = type(new(name))
+@pytest.mark.parametrize(("name", "setting"), [("coupled", "beta"), ("eszsl", "gamma"), ("sje", "n_epochs")])
+def test_a_number_that_makes_no_sense_is_refused(name, setting, easy):
     for value in ("much", None, float("nan"), float("inf"), -2, [1.0]):
-        optional = value is None and any(f.name == setting and "None" in str(f.type) for f in fields(kind))
-        if not optional:
-            with pytest.raises(UserError, match=rf"{setting}=.* is not accepted: it should be "):
-                kind(**{setting: value})
+        with pytest.raises(UserError, match=rf"{setting}=.* is not accepted: it should be "):
+            type(new(name))(**{setting: value})
+    model = new(name)
+    setattr(model, setting, -5)  # fit looks again
+    with pytest.raises(UserError, match=rf"{setting}=-5 is not accepted"):
+        model.fit(easy.X, easy.y, easy.Z, easy.Z_unseen)
 
 
 @pytest.mark.parametrize(
@@ -334,14 +335,6 @@ def test_input_that_is_no_matrix_or_no_labels_is_refused_in_a_sentence(name, eas
     ]:
         with pytest.raises(UserError, match=words):
             new(name, quick=True).fit(*given)
-
-
-@pytest.mark.parametrize(("name", "setting"), [(m, s) for m, s in NUMBERS if m in BASES])
-def test_a_setting_changed_after_construction_is_checked_by_fit(name, setting, easy):
-    model = new(name, quick=True)
-    setattr(model, setting, -5)
-    with pytest.raises(UserError, match=rf"{setting}=-5 is not accepted: it should be "):
-        model.fit(easy.X, easy.y, easy.Z, easy.Z_unseen)
 
 
 @pytest.mark.parametrize("name", MODELS)

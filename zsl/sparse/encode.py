@@ -83,9 +83,9 @@ def sparse_encode(
     solve = solver if callable(solver) else _solver(solver)
     D = as_matrix(D, "D", n_columns=X.shape[1], finite=False)
     # The active set checks D itself: for a small batch its products of D with a sample show NaN and inf at no cost.
-    if solver != "active_set":
+    if solver != "active_set" or D.dtype != X.dtype:
         check_no_overflow(D, "D", X.dtype, allow_tiny=True)
-    X, D = np.ascontiguousarray(X), np.ascontiguousarray(_in_type(D, "D", X.dtype))
+    X, D = np.ascontiguousarray(X), np.ascontiguousarray(D, X.dtype)
     if init is not None:
         init = _usable_init(as_matrix(init, "init", n_rows=len(X), n_columns=len(D), finite=False), X.dtype)
     lam = min(float(lam), largest_penalty(X.dtype))
@@ -93,15 +93,6 @@ def sparse_encode(
     if not isinstance(codes, Codes):
         raise UserError(f"solver={solver} returned {type(codes).__name__}; zsl.sparse.Codes(A, gap, n_iter) is needed.")
     return codes
-
-
-def _in_type(M: Array, name: str, dtype: DTypeLike) -> Array:
-    if M.dtype == dtype:
-        return M
-    with np.errstate(over="ignore"):
-        out: Array = M.astype(dtype)
-    check_no_overflow(out, name, allow_tiny=True)
-    return out
 
 
 def _usable_init(init: Array, dtype: DTypeLike) -> Array:
