@@ -68,9 +68,9 @@ DIGITS_ABOVE_CHANCE = {"iap": 0.05}
 
 @cache
 def choices_of_digits() -> list[ZeroShotData]:
-    """Every fourth of the 120 choices of three unseen digits, with a sixth of the training and a third of the test."""
+    """The 120 choices of three unseen digits, with a sixth of the training and a third of the test images."""
     table = digits.load()
-    raw = (ZeroShotData.from_table(table, splits.combination(table, n_unseen=3, index=i)) for i in range(0, 120, 4))
+    raw = (ZeroShotData.from_table(table, splits.combination(table, n_unseen=3, index=i)) for i in range(120))
     choices = [prepared(d) for d in raw]
     return [replace(d, X=d.X[::6], y=d.y[::6], X_unseen=d.X_unseen[::3], y_unseen=d.y_unseen[::3]) for d in choices]
 
@@ -158,12 +158,13 @@ def test_beats_chance_on_simulated_data(name):
 
 # Descents that take minutes over all choices.
 LONG = {"bucher_metric", "cmt", "coupled"}
+SLOW = LONG | {"bidilel", "conse", "dap", "iap", "kernel_eszsl", "sse", "sync"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow if m in LONG else ()) for m in MODELS])
+@pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow if m in SLOW else ()) for m in MODELS])
 def test_beats_chance_on_digits(name):
-    # Which three digits are unseen matters more than the method: accuracies go from 0.2 to 0.9. Over these 30 choices
-    # every class is unseen about equally often; random scores would have a mean of 1/3 with a deviation of 0.02.
+    # Which three digits are unseen matters more than the method: accuracies go from 0.2 to 0.9. Over all 120 choices
+    # every class is unseen equally often; random scores would have a mean of 1/3 with a deviation of 0.01.
     mean = np.mean([accuracy(fitted(name, d, quick=name in LONG), d) for d in choices_of_digits()])
     assert mean > 1 / 3 + DIGITS_ABOVE_CHANCE.get(name, 0.08)
 
@@ -172,7 +173,7 @@ def test_iap_on_digits_is_as_good_as_its_formula():
     from sklearn.linear_model import LogisticRegression
 
     ours, formula = [], []
-    for d in choices_of_digits()[::2]:
+    for d in choices_of_digits()[::8]:
         threshold = d.Z_seen.mean(axis=0)
         has, asked = d.Z_seen > threshold + 1e-9, d.Z_unseen > threshold + 1e-9
         used = has.any(axis=0) & ~has.all(axis=0)
@@ -185,7 +186,9 @@ def test_iap_on_digits_is_as_good_as_its_formula():
     assert abs(np.mean(ours) - np.mean(formula)) < 0.002
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(m, marks=pytest.mark.slow if m == "bucher_metric" else ()) for m in MODELS]
+)
 def test_near_chance_when_attributes_are_shuffled(name):
     # Single shuffles vary widely (a shuffle may leave a class near its place), their mean does not.
     raw = load(checked(compose(["dataset=synthetic", "tracking=none"])))
@@ -281,12 +284,7 @@ def test_odd_data_end_in_finite_scores_or_a_sentence(name, easy, dtype):
 @pytest.mark.parametrize("name", BASES)
 @pytest.mark.parametrize(
     ("dtype", "factor", "words"),
-    [
-        (np.float64, 1e300, "large .* overflow in float64"),
-        (np.float64, 1e-200, "small .* underflow in float64"),
-        (np.float32, 1e30, "large .* overflow in float32"),
-        (np.float32, 1e-20, "small .* underflow in float32"),
-    ],
+    [(np.float64, 1e300, "large .* overflow in float64"), (np.float32, 1e-20, "small .* underflow in float32")],
 )
 def test_numbers_whose_squares_do_not_exist_are_refused_in_a_sentence(name, dtype, factor, words, easy):
     given = {"X": easy.X[::3], "Z": easy.Z[::3], "Z_unseen": easy.Z_unseen}
@@ -317,24 +315,11 @@ def test_a_memory_map_of_numbers_too_large_is_refused_where_it_is_read(easy, tmp
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_input_that_is_no_matrix_or_no_labels_is_refused_in_a_sentence(name, easy):
+def test_labels_that_number_no_classes_are_refused(name, easy):
     X, y, Z, U = easy.X[::3], easy.y[::3], easy.Z[::3], easy.Z_unseen
-    ragged = [list(row) for row in X]
-    ragged[1].pop()
-    far, below = y.copy(), y.copy()
-    far[0], below[0] = 10**12, -1
-    for given, words in [
-        ((ragged, y, Z, U), "^X has rows of different lengths; "),
-        ((X, y, [list(row)[: 1 + i % 2] for i, row in enumerate(Z)], U), "^Z has rows of different lengths; "),
-        ((X + 0j, y, Z, U), "^X holds complex values; "),
-        ((X, y, Z, U + 0j), "^Z_unseen holds complex values; "),
-        ((X, far, Z, U), r"^y holds 0 to 1000000000000; it must number the seen classes 0\.\.C-1 without gaps"),
-        ((X, below, Z, U), "^y holds -1 to "),
-        ((X, y * 2, Z, U), "without gaps"),
-        ((X, [[0], [0, 1]], Z, U), "^y has rows of different lengths; "),
-    ]:
-        with pytest.raises(UserError, match=words):
-            new(name, quick=True).fit(*given)
+    for wrong in (np.where(y == 0, 10**12, y), y - 1, y * 2, y + 0.5, [[0], [0, 1]]):
+        with pytest.raises(UserError, match=r"^y h"):
+            new(name, quick=True).fit(X, wrong, Z, U)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -347,12 +332,6 @@ def test_its_grid_is_made_of_its_settings_and_every_value_is_accepted(name):
         assert key in node
         for value in values:
             build({**node, key: value}, "model")
-
-
-def test_the_grid_of_sae_holds_what_was_published():
-    # The ends of what reproductions tried (AWA1, AWA2, CUB, SUN, aPY, either direction), and the authors' own.
-    published = {2, 8, 0.4, 1.6, 0.1, 50, 5000, 0.05, 5, 0.005, 5e5, 0.2}
-    assert published <= set(configuration("model=sae", "dataset=synthetic")["model"]["grid"]["lam"])
 
 
 @pytest.mark.parametrize("name", MODELS)

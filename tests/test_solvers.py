@@ -273,7 +273,7 @@ def test_memory_does_not_grow(solver):
 
     if not Path("/proc/self/statm").exists():
         pytest.skip("reads /proc, which this system lacks")
-    calls = 1000 if solver == "active_set" else 50
+    calls = 200 if solver == "active_set" else 50
     for _ in range(20):
         sparse_encode(X, D, lam, solver=solver, tol=1e-4, max_iter=50)
     before = resident()
@@ -289,20 +289,22 @@ def test_giving_up_is_honest(solver):
     assert_honest(X, D, codes, lam)
 
 
-@pytest.mark.parametrize("name", sorted(p.stem for p in CONF.glob("*.yaml")))
-def test_conf_names_solvers(name):
-    encode = build(resolve(compose([f"solver={name}"]))["solver"], "solver")
-    X, D = problems()["one of each"]
-    assert_allclose(encode(X, D, 0.1).gap, 0, atol=1e-5)
-
-
 def test_every_solver_is_in_conf():
     assert sorted(p.stem for p in CONF.glob("*.yaml")) == solver_names()
 
 
-def test_unknown_solver_is_refused():
+def test_conf_builds_solvers(solver):
+    encode = build(resolve(compose([f"solver={solver}"]))["solver"], "solver")
+    X, D = problems()["one of each"]
+    assert_allclose(encode(X, D, 0.1).gap, 0, atol=1e-5)
+
+
+def test_what_is_no_solver_is_refused():
+    X, D = np.ones((5, 8)), np.eye(8)
     with pytest.raises(UserError, match=r"solver=nope does not exist; zsl\.sparse has: active_set, admm"):
-        sparse_encode(np.ones((1, 1)), np.ones((1, 1)), 0.1, solver="nope")
+        sparse_encode(X, D, 0.1, solver="nope")
+    with pytest.raises(UserError, match="returned NoneType"):
+        sparse_encode(X, D, 0.1, solver=lambda *args, **kwargs: None)
 
 
 @pytest.mark.slow
@@ -398,30 +400,19 @@ def test_what_overflows_is_said_or_does_no_harm(solver):
     assert (sparse_encode(X, D, 0.1, solver=solver, max_iter=2**63).gap <= 1e-6 * scale(X)).all()
 
 
-def _masked(M):
-    return np.ma.masked_greater(M, 0)
-
-
 @pytest.mark.parametrize(
     "spoil",
-    [lambda M: None, lambda M: 3.0, lambda M: iter(M), lambda M: scipy.sparse.csr_array(M), lambda M: M.astype(str),
-     lambda M: M.astype("M8[D]"), lambda M: M.astype("m8[D]"), _masked, lambda M: [[10**400] * 8],
-     lambda M: M * np.nan],
-    ids=["None", "number", "iterator", "sparse", "text", "dates", "durations", "masked", "beyond float64", "nan"],
+    [lambda M: None, lambda M: scipy.sparse.csr_array(M), lambda M: M.astype(str), lambda M: M.astype("M8[D]"),
+     lambda M: np.ma.masked_greater(M, 0), lambda M: [[10**400] * 8]],
+    ids=["None", "sparse", "text", "dates", "masked", "beyond float64"],
 )  # fmt: skip
 def test_what_is_no_matrix_of_numbers_is_refused(spoil):
     X, D, A = np.ones((5, 8)), np.eye(8), np.ones((5, 8))
-    for function, arguments in ((sparse_encode, (X, D, 0.1)), (lambda_max, (X, D)), (objective, (X, D, A, 0.1)),
-                                (duality_gap, (X, D, A, 0.1))):  # fmt: skip
+    for function, arguments in ((sparse_encode, (X, D)), (lambda_max, (X, D)), (duality_gap, (X, D, A))):
+        more = () if function is lambda_max else (0.1,)
         for i, argument in enumerate(arguments):
-            if np.ndim(argument) == 2 and not (argument is A and _is_nan(spoil(A))):
-                with pytest.raises(UserError):
-                    function(*arguments[:i], spoil(argument), *arguments[i + 1 :])
-
-
-def _is_nan(M):
-    # Codes may be NaN: the gap says it.
-    return isinstance(M, np.ndarray) and M.dtype.kind == "f" and not np.ma.isMaskedArray(M) and np.isnan(M).any()
+            with pytest.raises(UserError):
+                function(*arguments[:i], spoil(argument), *arguments[i + 1 :], *more)
 
 
 @pytest.mark.parametrize("lam", [-1.0, np.nan, "x", None])
@@ -430,8 +421,3 @@ def test_penalties_are_looked_at(lam):
     for function in (objective, duality_gap):
         with pytest.raises(UserError, match="lam="):
             function(X, D, A, lam)
-
-
-def test_a_solver_that_returns_no_codes_is_named():
-    with pytest.raises(UserError, match="returned NoneType"):
-        sparse_encode(np.ones((5, 8)), np.eye(8), 0.1, solver=lambda *args, **kwargs: None)

@@ -16,7 +16,7 @@ from zsl.checks import Array
 from zsl.sparse.kernels.certificate import certified_gap
 from zsl.sparse.kernels.factor import PAD
 from zsl.sparse.kernels.products import gram, product
-from zsl.sparse.kernels.search import solve_row
+from zsl.sparse.kernels.search import solve_row, workspace
 from zsl.sparse.problem import largest_penalty
 
 # Rows whose correlations with the atoms are held at once.
@@ -41,41 +41,12 @@ def _solve_rows(X, D, G, C, xx, t, exact_t, tol, max_iter, floor, error, A, gap,
     for j in range(r):
         norms[j] = np.sqrt(G[j, j])
     for w in prange(n_threads):
-        code, q, q_kept = floats[w, 0, :r], floats[w, 1, :r], floats[w, 2, :r]
-        s, a, a_kept, v = floats[w, 3], floats[w, 4], floats[w, 5], floats[w, 6]
-        d, inverse = floats[w, 7], floats[w, 8]
-        S, S_kept, out = ints[w, 0], ints[w, 1], ints[w, 2]
+        code, work = floats[w, 9, :r], workspace(floats[w], ints[w], flags[w], U[w], counts[w], r)
         for i in range(w, n, n_threads):
             for j in range(r):
                 code[j] = A[i, j]
-            rounds[i], k, _ = solve_row(
-                G,
-                C[i],
-                xx[i],
-                D.shape[1],
-                t,
-                tol * xx[i] / 2,
-                max_iter,
-                floor,
-                code,
-                q,
-                q_kept,
-                S,
-                S_kept,
-                s,
-                a,
-                a_kept,
-                v,
-                out,
-                flags[w, 0],
-                flags[w, 1],
-                U[w],
-                d,
-                inverse,
-                floats[w, 9],
-                counts[w],
-            )
-            gap[i] = certified_gap(X[i], D, norms, exact_t, S, a, k, q, error, residual[w], flags[w, 1])
+            rounds[i], k, _ = solve_row(G, C[i], xx[i], D.shape[1], t, tol * xx[i] / 2, max_iter, floor, code, work)
+            gap[i] = certified_gap(X[i], D, norms, exact_t, work.S, work.a, k, work.q, error, residual[w], work.gone)
             for j in range(r):
                 A[i, j] = code[j]
 

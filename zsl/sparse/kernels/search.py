@@ -7,9 +7,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
+from zsl.checks import Array
 from zsl.sparse.kernels.certificate import gap_of_support
 from zsl.sparse.kernels.factor import FAST, append, remove, solve_factored
 
@@ -145,39 +148,45 @@ def largest(q):
     return most
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
-def solve_row(
-    G,
-    c,
-    xx,
-    p,
-    t,
-    tol,
-    max_iter,
-    floor,
-    code,
-    q,
-    q_kept,
-    S,
-    S_kept,
-    s,
-    a,
-    a_kept,
-    v,
-    out,
-    is_in,
-    gone,
-    U,
-    d,
-    inverse,
-    w,
-    counts,
-):
-    """Find the code of one row, starting from ``code``; return the rounds used, the number of non-zeros and the gap.
+class Workspace(NamedTuple):
+    """Arrays in which the search of one row works.
 
-    On return ``S`` and ``a`` are the support and its values, and ``q`` the correlations of the residual. ``s`` holds
-    the signs; names that end in ``kept`` hold the last code that was an improvement; the rest is work space.
+    After the search, the first k entries of ``S`` and ``a`` are the support of the code and its values, and ``q`` holds
+    the correlations of the residual. ``s`` holds the signs; names that end in ``kept`` hold the last code that was an
+    improvement; ``U``, ``d`` and ``inverse`` are the Cholesky factor.
     """
+
+    q: Array
+    q_kept: Array
+    S: Array
+    S_kept: Array
+    s: Array
+    a: Array
+    a_kept: Array
+    v: Array
+    out: Array
+    is_in: Array
+    gone: Array
+    U: Array
+    d: Array
+    inverse: Array
+    w: Array
+    counts: Array
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def workspace(floats, ints, flags, U, counts, r):
+    """Workspace for r atoms from ``floats`` (9, m), ``ints`` (3, m), ``flags`` (2, m), U (m, m) and counts (64,)."""
+    return Workspace(
+        floats[0, :r], floats[1, :r], ints[0], ints[1], floats[2], floats[3], floats[4], floats[5], ints[2], flags[0],
+        flags[1], U, floats[6], floats[7], floats[8], counts,
+    )  # fmt: skip
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def solve_row(G, c, xx, p, t, tol, max_iter, floor, code, work):
+    """Find the code of one row, starting from ``code``; return the rounds used, the number of non-zeros and the gap."""
+    q, q_kept, S, S_kept, s, a, a_kept, v, out, is_in, gone, U, d, inverse, w, counts = work
     r = len(c)
     k = 0
     for j in range(r):

@@ -15,7 +15,7 @@ from numba import njit
 from zsl.checks import Array, as_matrix
 from zsl.sparse.kernels.certificate import gap_of_residual
 from zsl.sparse.kernels.factor import FAST, PAD
-from zsl.sparse.kernels.search import entering, largest, solve_row
+from zsl.sparse.kernels.search import entering, largest, solve_row, workspace
 from zsl.sparse.problem import largest_penalty
 
 # For at most this many rows and at least this many atoms, the Gram matrix costs more than it saves.
@@ -176,15 +176,11 @@ def _solve_one(x, D, t, t_search, a, tol, max_iter, like, floor, error, batch, i
         _gram(part, G)
         width = size + 3 * PAD
         floats, ints, flags = (
-            np.empty((10, width), like.dtype), np.empty((3, width), np.int64), np.empty((2, width), np.bool_)
+            np.empty((9, width), like.dtype), np.empty((3, width), np.int64), np.empty((2, width), np.bool_)
         )  # fmt: skip
         if size > 0:
-            n, _, _ = solve_row(
-                G, c, xx, p, t_search, 0.49 * tol * xx / 2, max_iter, floor, code,
-                floats[0, :size], floats[1, :size], ints[0], ints[1], floats[2], floats[3], floats[4], floats[5],
-                ints[2], flags[0], flags[1], np.empty((width, width), like.dtype), floats[6], floats[7], floats[8],
-                counts,
-            )  # fmt: skip
+            space = workspace(floats, ints, flags, np.empty((width, width), like.dtype), counts, size)
+            n, _, _ = solve_row(G, c, xx, p, t_search, 0.49 * tol * xx / 2, max_iter, floor, code, space)
             rounds += n
         R[:] = x
         l1 = 0.0
