@@ -139,47 +139,6 @@ def test_a_disk_that_fills_up_does_not_end_the_work(problem, tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
-SCRIPT = """
-import sys, numpy as np
-from zsl.models.coupled import CoupledDictionaries
-rng = np.random.default_rng(0)
-X, y = np.maximum(rng.standard_normal((600, 30)), 0).astype(np.float32), np.arange(600) % 6
-C = rng.standard_normal((8, 5)).astype(np.float32)
-m = CoupledDictionaries(n_atoms=50, n_iter=40, batch_size=eval(sys.argv[3]), checkpoint=sys.argv[1] or None,
-                        checkpoint_minutes=1e-6)
-m.fit(X, y, C[y], C[6:])
-np.savez(sys.argv[2], Dx=m.Dx_, Dz=m.Dz_, curve=m.objective_x_)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("batch_size", ["None", "100"])
-def test_a_killed_process_goes_on(tmp_path, batch_size):
-    path, outs = tmp_path / "state.npz", [tmp_path / "whole.npz", tmp_path / "resumed.npz"]
-
-    def start(checkpoint, out):
-        return subprocess.Popen([sys.executable, "-c", SCRIPT, str(checkpoint), str(out), batch_size])
-
-    assert start("", outs[0]).wait() == 0
-    kills = 0
-    while kills < 3:
-        before = [p.stat().st_mtime_ns for p in files(path)]
-        process = start(path, outs[1])
-        while process.poll() is None and [p.stat().st_mtime_ns for p in files(path)] == before:
-            time.sleep(0.001)
-        time.sleep(0.01 * kills)
-        if process.poll() is not None:
-            break
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        kills += 1
-    assert kills
-    assert start(path, outs[1]).wait() == 0
-    with np.load(outs[0]) as whole, np.load(outs[1]) as resumed:
-        for name in whole:
-            assert_array_equal(whole[name], resumed[name])
-
-
 WAYS = {
     "tune": ("tune=class_cv", "tune.n_folds=2", "tune.grid={model.lam_relative:[0.1,0.3]}"),
     "sweep": ("-m", "model.lam_relative=0.1,0.3"),

@@ -12,9 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from zsl.data.readers.synthetic import draw
 from zsl.errors import UserError
-from zsl.models.base import Rows
 from zsl.models.coupled import CoupledDictionaries
 from zsl.models.coupling import ImageAttributes, Joint, Visual
+from zsl.models.rows import Rows
 from zsl.sparse import Codes, learning, objective, sparse_encode
 from zsl.sparse.dictionary import duplicate_atoms
 from zsl.sparse.progress import Bar

@@ -13,9 +13,10 @@ from typing import Any, Literal, Protocol, Self, TypeVar, cast
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from zsl.checks import Array, as_matrix, check_fields, check_finite, check_no_overflow, check_real
+from zsl.checks import Array, as_matrix, check_fields, check_no_overflow
 from zsl.errors import UserError
 from zsl.linalg import cosines, squared_distances
+from zsl.models.rows import Rows
 
 T = TypeVar("T")
 Metric = Literal["cosine", "nearest", "dot"]
@@ -84,7 +85,7 @@ def check_training(
     X, y, Z, Z_unseen
         As in :class:`Model`.
     in_pieces : bool
-        Whether X may stay in its file: it may be anything that :class:`Rows` reads.
+        Whether X may stay in its file: it may be anything that :class:`zsl.models.rows.Rows` reads.
 
     Returns
     -------
@@ -125,39 +126,6 @@ def check_fitted(model: object, attribute: str) -> None:
     """Raise UserError unless ``fit`` has set ``attribute``."""
     if getattr(model, attribute, None) is None:
         raise UserError(f"{type(model).__name__} is not fitted; call fit(X, y, Z, Z_unseen) first.")
-
-
-class Rows:
-    """A matrix that is read in pieces, from anything with a shape that returns rows for a slice (memory map, HDF5).
-
-    Every piece is checked when it is read, and comes as a float array: float32 is kept, anything else becomes float64.
-
-    Parameters
-    ----------
-    source : array-like, memory map or HDF5 dataset
-    name : str
-        Name of the argument, for messages.
-    """
-
-    def __init__(self, source: Any, name: str) -> None:
-        if not hasattr(source, "dtype"):  # a table, a list
-            source = as_matrix(source, name)
-        shape = tuple(getattr(source, "shape", ()))
-        if len(shape) != 2 or 0 in shape:
-            raise UserError(f"{name} has shape {shape}; a matrix with one sample per row is needed.")
-        check_real(source.dtype, name)
-        self.source, self.name, self.shape = source, name, shape
-        self.dtype = np.dtype(np.float32 if source.dtype == np.float32 else np.float64)
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __getitem__(self, which: Any) -> Array:
-        X = np.ascontiguousarray(self.source[which], dtype=self.dtype)
-        check_finite(X, self.name, which.start or 0 if isinstance(which, slice) else 0)
-        if X.size:
-            check_no_overflow(X, self.name, allow_tiny=True)
-        return X
 
 
 class GridCache:
@@ -324,7 +292,13 @@ class InductiveModel(PredictMixin, BaseEstimator):
 
 
 class AttributePredictor(InductiveModel):
-    """Base class of models that predict the attributes of an image, so that every label rule applies to them."""
+    """Base class of models that predict the attributes of an image, so that every label rule applies to them.
+
+    A subclass defines ``_attributes(X)`` and a setting ``metric``, which compares predicted and class attributes in the
+    scores, or scores of its own.
+    """
+
+    metric: Metric
 
     def predict_attributes(self, X: Array) -> Array:
         """Attributes (L, q) of images X (L, p)."""
@@ -332,6 +306,9 @@ class AttributePredictor(InductiveModel):
 
     def _attributes(self, X: Array) -> Array:
         raise NotImplementedError
+
+    def _scores(self, X: Array, S: Array) -> Array:
+        return compare(self._attributes(X), S, self.metric)
 
 
 def compare(U: Array, V: Array, metric: Metric) -> Array:

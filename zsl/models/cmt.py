@@ -8,7 +8,7 @@ import numpy as np
 
 from zsl.checks import Array, Count, Positive, Seed
 from zsl.linalg import Conditioned, Spectrum, spectrum
-from zsl.models.base import AttributePredictor, GridCache, Metric, compare
+from zsl.models.base import AttributePredictor, GridCache, Metric
 from zsl.models.descent import descend
 
 
@@ -96,6 +96,3 @@ class CMT(AttributePredictor):
 
     def _attributes(self, X: Array) -> Array:
         return np.tanh(X @ self.T1_) @ self.T2_
-
-    def _scores(self, X: Array, S: Array) -> Array:
-        return compare(self._attributes(X), S, self.metric)

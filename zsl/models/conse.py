@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from zsl.checks import Array, Count, Positive
 from zsl.linalg import class_means, spectrum
-from zsl.models.base import AttributePredictor, GridCache, Metric, compare
+from zsl.models.base import AttributePredictor, GridCache, Metric
 from zsl.models.one_vs_rest import Linear, fit_linear, multinomial
 
 
@@ -72,6 +72,3 @@ class ConSE(AttributePredictor):
             smallest = np.partition(p, -self.T, axis=1)[:, -self.T, None]
             p = np.where(p >= smallest, p, 0)
         return p / p.sum(axis=1, keepdims=True) @ self.S_
-
-    def _scores(self, X: Array, S: Array) -> Array:
-        return compare(self._attributes(X), S, self.metric)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from zsl.checks import Array, Positive
 from zsl.linalg import class_means, class_sums, ridge, spectrum
-from zsl.models.base import AttributePredictor, GridCache, Metric, compare
+from zsl.models.base import AttributePredictor, GridCache, Metric
 
 
 @dataclass(eq=False, repr=False)
@@ -50,9 +50,6 @@ class Ridge(AttributePredictor):
 
     def _attributes(self, X: Array) -> Array:
         return X @ self.W_
-
-    def _scores(self, X: Array, S: Array) -> Array:
-        return compare(self._attributes(X), S, self.metric)
 
 
 def cross(X: Array, y: Array, Z: Array) -> Array:
