@@ -1,4 +1,4 @@
-"""Rules and metrics called from Python with what they cannot use: one sentence, whatever the argument."""
+"""Rules and metrics refuse wrong arguments with a UserError, whichever argument is wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ N, P, Q, M = 20, 8, 4, 3
 
 @pytest.fixture(scope="module")
 def good():
-    """Arguments that fit each other, by name."""
+    """Valid arguments that fit together, by name."""
     rng = np.random.default_rng(0)
     X, y, Z, Z_unseen = rng.random((60, P)), np.repeat(np.arange(6), 10), rng.random((6, Q)), rng.random((M, Q))
     test, scores = rng.random((N, P)), rng.random((N, M))
@@ -39,7 +39,7 @@ def good():
 
 RULES = (*(r.function for kind in ("labels", "attributes") for r in rules.rules(kind).values()), soft_assignment)
 METRICS = tuple(f for f in vars(evaluation).values() if inspect.isfunction(f))
-# Arguments that may be left out, and are given all the same.
+# Optional arguments that are passed in these tests.
 OPTIONAL = {evaluation.hubness_report: ("Z_hat", "Z")}
 
 
@@ -49,7 +49,7 @@ def arguments(function, good):
 
 
 def spoilt(values):
-    """What may stand in place of a matrix, a vector of labels, or a number."""
+    """Wrong values in place of a matrix, a vector of labels, or a number."""
     values = np.asarray(values)
     if values.ndim == 2:
         hole = values.copy()
@@ -107,7 +107,7 @@ def test_rows_of_any_size_become_unit_rows_and_standard_scores(good, size):
 
 
 def test_scores_that_are_equal_but_for_rounding_are_equal():
-    # Not standardised rounding, whatever the other images' scores are.
+    # Rounding errors are not standardised, whatever the scores of the other images are.
     scores = np.full((2, 3), 0.1) + np.array([0, 1, -1]) * 2.0**-56
     assert_array_equal(standard_scores(scores), np.zeros((2, 3)))
     assert_array_equal(standard_scores(np.vstack([scores, [[0, 1, 2]]]))[:2], np.zeros((2, 3)))
@@ -144,7 +144,7 @@ def test_what_means_the_same_is_taken_alike(good):
     expected = inference.spread(good["Z_hat"], good["Z_unseen"], class_prior=[1.0, 1.0, 2.0])
     for shares in ((1.0, 1.0, 2.0), np.array([1.0, 1.0, 2.0]), [5e307, 5e307, 1e308]):
         assert_allclose(inference.spread(good["Z_hat"], good["Z_unseen"], class_prior=shares), expected)
-    # Rounded to three digits, rows sum to one to three digits.
+    # Rows that are rounded to three digits sum to one up to three digits.
     P = good["P"].astype(np.float16)
     exact = P.astype(float) / P.astype(float).sum(axis=1, keepdims=True)
     assert_allclose(evaluation.ece(P, good["y"]), evaluation.ece(exact, good["y"]), atol=2e-3)

@@ -90,9 +90,9 @@ def test_ece_by_hand():
 def test_ece_of_perfect_calibration_is_near_zero():
     scores, y = drawn(1, 40_000)
     honest = ece(probabilities(scores, 1), y)
-    assert honest < 1.5 * 0.8 * np.sqrt(0.25 * 15 / 40_000)  # what chance leaves, see the docstring
+    assert honest < 1.5 * 0.8 * np.sqrt(0.25 * 15 / 40_000)  # the value for perfect calibration, see the docstring
     assert ece(probabilities(scores, 0.3), y) > 0.1
-    # The same confidence everywhere, as many right as it says: exactly zero.
+    # If all confidences are equal to the accuracy, the error is exactly zero.
     assert_allclose(ece(np.tile([0.75, 0.25], (8, 1)), np.array([0, 0, 0, 1] * 2)), 0, atol=1e-12)
 
 
@@ -106,7 +106,7 @@ def test_ece_is_bounded_and_blind_to_order(seed, n_bins):
     value = ece(P, y, n_bins)
     assert 0 <= value <= 1
     assert_allclose(ece(P[order], y[order], n_bins), value, atol=1e-12)
-    # Jensen: merging all bins into one can only cancel.
+    # By Jensen's inequality merging all bins cannot raise the error.
     assert value >= ece(P, y, 1) - 1e-12
 
 
@@ -150,12 +150,12 @@ def test_report_and_refusals():
 def test_one_temperature_for_splits_that_have_none_of_their_own(caplog):
     scores, y = drawn(0)
     sure, unsure = (np.eye(5)[y] * 2.0, y), (np.eye(5)[y] * -2.0, y)
-    # Always right, and always wrong: neither has a temperature of its own.
+    # Neither perfect nor always wrong scores have an optimal temperature.
     assert_allclose(common_temperature([(scores, y)] * 3), fit_temperature(scores, y))
     together = common_temperature([sure, (scores, y)])
     assert fit_temperature(*sure) < together < fit_temperature(scores, y) * 10
     assert not caplog.records
-    # The mean NLL is no larger than that of equal probabilities, as it is with the medians of what draws say.
+    # The mean NLL is no larger than that of equal probabilities.
     found = common_temperature([sure, unsure, unsure])
     everything = np.vstack([sure[0], unsure[0], unsure[0]]), np.tile(y, 3)
     assert nll(*everything, found) <= np.log(5) + 1e-3

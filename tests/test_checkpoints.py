@@ -58,7 +58,7 @@ def test_resumed_fit_is_the_same_to_the_bit(problem, tmp_path, monkeypatch, capl
         assert len(files(path)) == 1
     monkeypatch.setattr(CoupledDictionaries, "_encode", encode)
     left = {p: p.read_bytes() for p in files(path)}
-    # Other settings, data, or labels are other problems, each with a file of its own.
+    # Other settings, data or labels are another problem, which has a file of its own.
     for other, data, labels in (({"beta": 0.5}, X, y), ({}, X + 1e-12, y), ({}, X, y[::-1].copy())):
         with caplog.at_level("INFO"):
             caplog.clear()
@@ -165,7 +165,7 @@ def test_a_killed_tune_or_sweep_goes_on_by_the_same_command(tmp_path, way):
     whole = start("whole")
     keeping = ("model.checkpoint=ck/fit.npz", "model.checkpoint_minutes=1e-9")
     killed, seen = start("killed", *keeping), set()
-    # In the midst of the second fit, when the file of the first is gone.
+    # Wait for the middle of the second fit, when the file of the first fit is gone.
     while len(seen) < 2 and killed.poll() is None:
         seen |= {p.name for p in tmp_path.glob("ck/fit-*.npz")}
         time.sleep(0.001)

@@ -33,7 +33,7 @@ def test_objectives_never_rise_by_more_than_the_gaps(problem, atoms, unseen_weig
     for values, gaps in ((model.objective_x_, model.gap_x_), (model.objective_z_, model.gap_z_)):
         assert len(values) == len(gaps)
         for k in range(1, len(values)):
-            # Redrawn atoms are unused: with unit-ball atoms F_x does not see them, with ridge it may.
+            # Redrawn atoms are unused, so they do not change F_x in the unit ball; with a ridge they may.
             exempt = atoms == "ridge" and values is model.objective_x_ and model.redrawn_[k - 1]
             assert exempt or values[k] <= values[k - 1] + gaps[k] + 1e-12
     assert model.objective_x_[-1] < model.objective_x_[0]
@@ -55,7 +55,7 @@ def test_objectives_are_what_the_docstring_says(problem, weight):
 
 
 def test_semantic_atoms_solve_their_normal_equations(problem):
-    # With no B term the minimiser over Dz is the plain ridge: (A'A/N + beta I) Dz = A'Z/N.
+    # Without the B term the minimiser over Dz is ridge regression: (A'A/N + beta I) Dz = A'Z/N.
     X, y, Z, Z_unseen, _, _ = problem
     m = CoupledDictionaries(n_atoms=10, n_iter=2, atoms="ridge", unseen_weight="none").fit(X, y, Z, Z_unseen)
     left = m.A_.T @ m.A_ / len(X) + m.beta * np.eye(10)

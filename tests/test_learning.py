@@ -82,8 +82,8 @@ def test_duplicate_atoms_are_drawn_again(problem):
 @pytest.mark.parametrize("atoms", ["unit_ball", "ridge"])
 @pytest.mark.parametrize("size", [1.0, 1e-3])
 def test_atoms_drawn_again_do_not_raise_the_objective(rng, coupling, atoms, size):
-    # Fewer images than atoms, some of them copies: at every iteration most atoms are unused or duplicates, and some
-    # used ones are copies of unused ones. With atoms at a price (ridge) and small features, every one may be unused.
+    # There are fewer images than atoms, and some images are copies. In every iteration most atoms are unused or
+    # duplicates, and some used atoms are copies of unused ones. With a ridge and small features all may be unused.
     X = rng.standard_normal((60, 20)) * size / 20**0.5
     X[40:50] = X[:10]
     y = np.arange(60) % 10
@@ -195,7 +195,7 @@ def test_online_learning_comes_near_batch_learning(problem, coupling, atoms):
 
 @pytest.mark.parametrize("coupling", ["sequential", "joint"])
 def test_online_learning_of_one_batch_is_batch_learning(problem, coupling):
-    # A batch of all rows leaves nothing of older statistics to remember: the same updates but for cold starts.
+    # A batch of all rows replaces all older statistics, so the updates are the same up to cold starts of the codes.
     settings = {
         "n_atoms": 24,
         "coupling": coupling,
@@ -218,7 +218,8 @@ def test_one_online_pass_sees_the_unseen_classes(problem):
 
 
 def test_statistics_remember_one_pass_or_everything(problem):
-    # Weights of 8 batches, newest first, 4 to a pass: batch t multiplies older ones by (1 - 1/min(t, 4))^forgetting.
+    # Expected weights of 8 batches, newest first, with 4 batches in a pass: batch t multiplies the older ones by
+    # (1 - 1/min(t, 4))^forgetting.
     X, y, Z, _ = problem
     task = Visual(X[:160], ImageAttributes(Z[:160], y[:160]), 0.0)
     for forgetting, expected in (

@@ -26,7 +26,7 @@ def test_ties_are_the_expectation_of_a_random_tie_break(seed, k):
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, 3, (1, 5)).astype(float)
     y = np.array([2])
-    # Every order of the classes, ties broken by position: the mean is the expectation.
+    # The mean over all orders of the classes, with ties broken by position, is the expectation.
     import itertools
 
     hits = []
@@ -86,5 +86,5 @@ def test_skewness(rng):
     counts = rng.integers(0, 50, 12)
     assert_allclose(skewness(counts), skew(counts))
     assert skewness(np.full(4, 3)) == 0.0
-    # One hub that takes everything: the most skewed of all.
+    # A single hub that attracts all images is very skewed.
     assert hubness_skew(np.array([[1.0, 0, 0, 0]] * 9)) > 1.1

@@ -1,4 +1,4 @@
-"""The common checks, over every file in conf/model/: a new YAML is tested with no edit."""
+"""Common checks of every model in conf/model/; a new YAML file is tested without an edit here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
 
 MODELS = options("model")
-# Fits that take seconds get smaller ones: a check of behaviour needs no converged dictionary.
+# Smaller settings for checks of behaviour, which need no converged fit.
 QUICK = {"n_iter": 1, "n_atoms": 25, "n_epochs": 10, "lr": 10.0, "max_iter": 40}
 
 
@@ -61,8 +61,8 @@ def accuracy(model, d: ZeroShotData) -> float:
     return float(np.mean(list(class_accuracy(model.scores(d.X_unseen), d.y_unseen).values())))
 
 
-# IAP sees an image through the attributes of seven digits, each cut to has or has not: 0.39 is what it reaches, as
-# test_iap_on_digits_is_as_good_as_its_formula shows with a classifier that is not ours.
+# IAP reaches only 0.39, because it reduces the attributes of the seven seen digits to binary ones;
+# test_iap_on_digits_is_as_good_as_its_formula shows the same with scikit-learn's classifier.
 DIGITS_ABOVE_CHANCE = {"iap": 0.05}
 
 
@@ -117,7 +117,7 @@ def test_scores_shapes_permutations_and_one_class(name, easy):
     images, classes = np.random.default_rng(0).permutation(len(X)), np.random.default_rng(1).permutation(len(Z))
     assert_allclose(model.scores(X[images]), scores[images], **tolerance)
     assert_allclose(model.scores(X, Z[classes]), scores[:, classes], **tolerance)
-    # The generalised setting asks for all classes at once; a class's score does not depend on which others are asked.
+    # The generalised setting scores all classes at once; the score of a class must not depend on the others.
     both = model.scores(X, np.vstack([easy.Z_seen, Z]))
     assert both.shape == (len(X), len(easy.seen) + len(Z))
     assert_allclose(both, np.hstack([model.scores(X, easy.Z_seen), scores]), **tolerance)
@@ -200,13 +200,13 @@ def test_near_chance_when_attributes_are_shuffled(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_constructor_has_the_settings_of_the_file(name):
-    # Who uses the class gets what who uses the command gets.
+    # The class and the command must have the same defaults.
     file = new(name)
     for f in fields(file):
         if f.init:
             default = f.default_factory() if f.default is MISSING else f.default
             given = getattr(file, f.name)
-            # A solver is a group of its own in the files; a null one stands for that group's default.
+            # The solver is a group of its own in conf/; None stands for the default of that group.
             assert given == default or f.name == "solver", f.name
 
 
@@ -292,7 +292,7 @@ def test_numbers_whose_squares_do_not_exist_are_refused_in_a_sentence(name, dtyp
         X, Z, U = ((a * (factor if k == key else 1)).astype(dtype) for k, a in given.items())
         with pytest.raises(UserError, match=rf"^{key} is as {words}; scale"):
             new(name, quick=True).fit(X, easy.y[::3], Z, U)
-    # Attributes in double precision with features in single: looked at before they are converted.
+    # Attributes in double precision are checked before they are converted to the single precision of the features.
     X, Z, U = easy.X[::3].astype(dtype), factor * easy.Z[::3].astype(np.float64), easy.Z_unseen.astype(np.float64)
     with pytest.raises(UserError, match=rf"^Z is as {words}; scale"):
         new(name, quick=True).fit(X, easy.y[::3], Z, U)

@@ -70,7 +70,7 @@ def descend(
     )  # fmt: skip
     x, gradient = found.x, found.jac
     if np.abs(gradient).max() > tol * largest and found.nit < max_iter:
-        x, gradient = _polish(lambda t: objective(t)[1], x, gradient, tol * largest)
+        x, gradient = polish(lambda t: objective(t)[1], x, gradient, tol * largest)
     if not np.isfinite(x).all():
         raise FloatingPointError("the descent left the finite numbers")
     residual = float(np.abs(gradient).max()) / largest
@@ -80,7 +80,7 @@ def descend(
     return Descent(x, residual, int(found.nit))
 
 
-def _polish(
+def polish(
     slope: Callable[[Array], Array], x: Array, g: Array, goal: float, max_iter: int = 300
 ) -> tuple[Array, Array]:
     """Barzilai-Borwein steps from a point near the minimum; return the best point and its gradient.
