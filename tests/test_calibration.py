@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from zsl.errors import UserError
-from zsl.evaluation import aurc, calibration_report, ece, fit_temperature, hit_at, nll, probabilities, risk_coverage
+from zsl.evaluation import aurc, calibration_report, ece, fit_temperature, hit_at, nll, probabilities
 from zsl.model_selection.decision import common_temperature
 
 
@@ -44,7 +44,7 @@ def test_two_classes_have_a_closed_form():
 def test_temperature_equals_a_grid(seed, truth):
     scores, y = drawn(seed, temperature=truth)
     T = fit_temperature(scores, y)
-    grid = np.exp(np.linspace(np.log(0.01), np.log(100), 400))
+    grid = np.exp(np.linspace(np.log(0.01), np.log(100), 80))
     losses = [nll(scores, y, t) for t in grid]
     assert nll(scores, y, T) <= min(losses) + 1e-12
     assert abs(np.log(T) - np.log(grid[int(np.argmin(losses))])) < 2 * np.log(grid[1] / grid[0])
@@ -90,9 +90,9 @@ def test_ece_by_hand():
 def test_ece_of_perfect_calibration_is_near_zero():
     scores, y = drawn(1, 40_000)
     honest = ece(probabilities(scores, 1), y)
-    assert honest < 1.5 * 0.8 * np.sqrt(0.25 * 15 / 40_000)  # what chance leaves, see the docstring
+    assert honest < 1.5 * 0.8 * np.sqrt(0.25 * 15 / 40_000)  # the value for perfect calibration, see the docstring
     assert ece(probabilities(scores, 0.3), y) > 0.1
-    # The same confidence everywhere, as many right as it says: exactly zero.
+    # If all confidences are equal to the accuracy, the error is exactly zero.
     assert_allclose(ece(np.tile([0.75, 0.25], (8, 1)), np.array([0, 0, 0, 1] * 2)), 0, atol=1e-12)
 
 
@@ -106,35 +106,28 @@ def test_ece_is_bounded_and_blind_to_order(seed, n_bins):
     value = ece(P, y, n_bins)
     assert 0 <= value <= 1
     assert_allclose(ece(P[order], y[order], n_bins), value, atol=1e-12)
-    # Jensen: merging all bins into one can only cancel.
+    # By Jensen's inequality merging all bins cannot raise the error.
     assert value >= ece(P, y, 1) - 1e-12
 
 
-def test_risk_coverage_by_hand():
+def test_area_under_risk_and_coverage_by_hand():
     P = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.7, 0.3]])
     y = np.array([0, 1, 0, 1])
-    curve = risk_coverage(P, y)
-    assert_allclose(curve.coverage, [0.25, 0.5, 0.75, 1])
-    # The last two are equally confident: half an error each, whichever comes first.
-    assert_allclose(curve.risk, [0, 1 / 2, 1.5 / 3, 2 / 4])
-    assert_allclose(aurc(P, y), np.mean([0, 0.5, 0.5, 0.5]))
+    # Risks at a coverage of 1/4, 1/2, 3/4 and 1; the last two images are equally confident, with half an error each.
+    assert_allclose(aurc(P, y), np.mean([0, 1 / 2, 1.5 / 3, 2 / 4]))
 
 
 def test_risk_of_ties_is_the_mean_over_orders():
     rng = np.random.default_rng(3)
     y = rng.integers(0, 3, 12)
-    P = np.eye(3)[rng.integers(0, 3, 12)] * 0.4 + 0.2
-    error = 1 - (P.argmax(axis=1) == y)
-    curves = [np.cumsum(error[rng.permutation(12)]) / np.arange(1, 13) for _ in range(4000)]
-    assert_allclose(risk_coverage(P, y).risk, np.mean(curves, axis=0), atol=0.03)
-    assert_allclose(aurc(P, y), error.mean())  # confidence that says nothing
-
-
-@given(seed=st.integers(0, 1000))
-def test_risk_at_full_coverage_is_the_error_rate(seed):
-    scores, y = drawn(seed, 40)
-    P = probabilities(scores, 1)
-    assert_allclose(risk_coverage(P, y).risk[-1], 1 - hit_at(P, y, 1))
+    P = np.eye(3)[rng.integers(0, 3, 12)] * np.repeat([0.4, 0.7], 6)[:, None]
+    P += (1 - P.sum(axis=1, keepdims=True)) / 3
+    error, confidence = 1 - (P.argmax(axis=1) == y), P.max(axis=1)
+    orders = (np.lexsort((rng.random(12), -confidence)) for _ in range(4000))
+    areas = [np.mean(np.cumsum(error[order]) / np.arange(1, 13)) for order in orders]
+    assert_allclose(aurc(P, y), np.mean(areas), atol=0.01)
+    P = np.eye(3)[P.argmax(axis=1)] * 0.4 + 0.2  # equal confidences carry no information
+    assert_allclose(aurc(P, y), error.mean())
 
 
 def test_report_and_refusals():
@@ -157,12 +150,12 @@ def test_report_and_refusals():
 def test_one_temperature_for_splits_that_have_none_of_their_own(caplog):
     scores, y = drawn(0)
     sure, unsure = (np.eye(5)[y] * 2.0, y), (np.eye(5)[y] * -2.0, y)
-    # Always right, and always wrong: neither has a temperature of its own.
+    # Neither perfect nor always wrong scores have an optimal temperature.
     assert_allclose(common_temperature([(scores, y)] * 3), fit_temperature(scores, y))
     together = common_temperature([sure, (scores, y)])
     assert fit_temperature(*sure) < together < fit_temperature(scores, y) * 10
     assert not caplog.records
-    # The mean NLL is no larger than that of equal probabilities, as it is with the medians of what draws say.
+    # The mean NLL is no larger than that of equal probabilities.
     found = common_temperature([sure, unsure, unsure])
     everything = np.vstack([sure[0], unsure[0], unsure[0]]), np.tile(y, 3)
     assert nll(*everything, found) <= np.log(5) + 1e-3

@@ -10,7 +10,7 @@ from conftest import central_differences
 from zsl.linalg import spectrum
 from zsl.models import CMT, COSTA, DAP, IAP, BucherMetric, ConSE, SynC
 from zsl.models.dap import binary, log_posterior
-from zsl.models.descent import _polish, descend
+from zsl.models.descent import descend, polish
 from zsl.models.one_vs_rest import Linear, fit_linear, logistic, multiclass_hinge, multinomial, squared_hinge
 
 
@@ -195,7 +195,7 @@ def test_sync_with_two_classes_of_the_same_attributes(problem):
 
 
 def test_descent_reaches_a_gradient_that_values_cannot_tell():
-    # A narrow valley: values near the end differ by less than rounding, gradients by more.
+    # In a narrow valley, values near the minimum differ by less than rounding, and gradients by more.
     def valley(x):
         value = 1e3 + (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
         return value, np.array(
@@ -208,12 +208,12 @@ def test_descent_reaches_a_gradient_that_values_cannot_tell():
 
 
 def test_steps_by_gradients_alone_stay_near_where_they_start():
-    # A slope that is almost level: the quotient of differences promises a step of 4e8, where exp is infinite.
+    # The gradient is almost constant, so the quotient of differences gives a step of 4e8, where exp overflows.
     def slope(x):
         return 1 - 1e-9 * np.exp(-x)
 
     with np.errstate(all="raise"):
-        x, g = _polish(slope, np.ones(1), slope(np.ones(1)), 1e-9)
+        x, g = polish(slope, np.ones(1), slope(np.ones(1)), 1e-9)
     assert_allclose(x, -9 * np.log(10))
     assert np.abs(g) <= 1e-9
 

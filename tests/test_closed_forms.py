@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -35,24 +33,20 @@ def test_spectrum_solves_ridge_for_tall_and_wide_matrices(rng, shape):
     assert_allclose(V * e @ V.T, X.T @ X, atol=1e-10)
 
 
-def test_ridge_gradient_vanishes_and_agrees_with_scikit_learn(problem):
+def test_ridge_agrees_with_scikit_learn(problem):
     from sklearn.linear_model import Ridge as Oracle
 
     X, y, Z, Z_unseen = problem
     W = Ridge(gamma=0.7).fit(X, y, Z, Z_unseen).W_
-    assert_allclose(X.T @ (X @ W - Z) + 0.7 * W, 0, atol=1e-10)
     assert_allclose(W, Oracle(alpha=0.7, fit_intercept=False).fit(X, Z).coef_.T, atol=1e-10)
 
 
-def test_ridge_with_attributes_of_their_own_for_each_image(problem, rng):
+@pytest.mark.parametrize("noise", [0.0, 0.1])  # attributes of classes, or of images
+def test_ridge_gradients_vanish_in_both_directions(problem, rng, noise):
     X, y, Z, Z_unseen = problem
-    Z = Z + 0.1 * rng.standard_normal(Z.shape)
+    Z = Z + noise * rng.standard_normal(Z.shape)
     W = Ridge(gamma=0.7).fit(X, y, Z, Z_unseen).W_
     assert_allclose(X.T @ (X @ W - Z) + 0.7 * W, 0, atol=1e-10)
-
-
-def test_ridge_reverse_gradient_vanishes(problem):
-    X, y, Z, Z_unseen = problem
     V = RidgeReverse(gamma=0.7).fit(X, y, Z, Z_unseen).V_
     assert_allclose(Z.T @ (Z @ V - X) + 0.7 * V, 0, atol=1e-10)
 
@@ -163,43 +157,3 @@ def test_a_grid_is_fitted_as_each_model_alone(problem, models):
     alone = [m.fit(*problem).scores(problem[0]) for m in models]
     for a, b in zip(together, alone):
         assert_allclose(a, b, atol=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["eszsl", "sae"])
-def test_published_grids_at_awa2_size_are_twenty_times_faster_than_the_formula(method):
-    # Both sides of the ratio use all cores NumPy has; the formula's grid is extrapolated from one of its points.
-    rng = np.random.default_rng(0)
-    n, p, q, C = 20_000, 2048, 85, 40
-    y = np.arange(n) % C
-    S = rng.standard_normal((C, q))
-    S /= np.linalg.norm(S, axis=1, keepdims=True)
-    X = np.maximum(S[y] @ rng.standard_normal((q, p)) + rng.standard_normal((n, p)), 0)
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    Z, test = S[y], X[:500]
-    powers = [10.0**k for k in range(-3, 4)]
-    start = time.perf_counter()
-    if method == "eszsl":
-        models = [ESZSL(gamma=g, lam=lam) for g in powers for lam in powers]
-        fitted = list(ESZSL.fit_grid(models, X, y, Z, S[:10]))
-    else:
-        # What stored reproductions tried on AwA, .1-1.6 and 2-8, and the authors' 5e5.
-        lams = [0.1, 0.2, 0.4, 0.8, 1.6, 2, 3, 4, 5, 6, 7, 8, 5e5]
-        models = [SAE(lam=lam, direction=d) for lam in lams for d in ("feature_to_semantic", "semantic_to_feature")]
-        fitted = list(SAE.fit_grid(models, X, y, Z, S[:10]))
-    ours = time.perf_counter() - start
-    start = time.perf_counter()
-    if method == "eszsl":
-        model, points = fitted[24], len(models)  # gamma = lam = 1
-        left = np.linalg.pinv(X.T @ X + np.eye(p))
-        V = left @ (X.T @ one_hot(y)) @ S @ np.linalg.pinv(S.T @ S + np.eye(q))
-        expected = test @ V @ S[:10].T
-    else:
-        model, points = fitted[6], len(lams)  # lam = 0.8; the formula need not be solved once per direction
-        W = scipy.linalg.solve_sylvester(Z.T @ Z, 0.8 * X.T @ X, 1.8 * Z.T @ X)
-        a, b = test @ W.T, S[:10]
-        expected = (a / np.linalg.norm(a, axis=1, keepdims=True)) @ (b / np.linalg.norm(b, axis=1, keepdims=True)).T
-    formula = (time.perf_counter() - start) * points
-    print(f"\n{method}: grid of {len(models)} in {ours:.1f} s, the formula {formula:.0f} s: {formula / ours:.0f} times")
-    assert_allclose(model.scores(test), expected, atol=1e-6)
-    assert formula > 20 * ours

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 import zsl
 from zsl.data.readers.synthetic import draw
@@ -33,7 +33,7 @@ def test_objectives_never_rise_by_more_than_the_gaps(problem, atoms, unseen_weig
     for values, gaps in ((model.objective_x_, model.gap_x_), (model.objective_z_, model.gap_z_)):
         assert len(values) == len(gaps)
         for k in range(1, len(values)):
-            # Redrawn atoms are unused: with unit-ball atoms F_x does not see them, with ridge it may.
+            # Redrawn atoms are unused, so they do not change F_x in the unit ball; with a ridge they may.
             exempt = atoms == "ridge" and values is model.objective_x_ and model.redrawn_[k - 1]
             assert exempt or values[k] <= values[k - 1] + gaps[k] + 1e-12
     assert model.objective_x_[-1] < model.objective_x_[0]
@@ -55,7 +55,7 @@ def test_objectives_are_what_the_docstring_says(problem, weight):
 
 
 def test_semantic_atoms_solve_their_normal_equations(problem):
-    # With no B term the minimiser over Dz is the plain ridge: (A'A/N + beta I) Dz = A'Z/N.
+    # Without the B term the minimiser over Dz is ridge regression: (A'A/N + beta I) Dz = A'Z/N.
     X, y, Z, Z_unseen, _, _ = problem
     m = CoupledDictionaries(n_atoms=10, n_iter=2, atoms="ridge", unseen_weight="none").fit(X, y, Z, Z_unseen)
     left = m.A_.T @ m.A_ / len(X) + m.beta * np.eye(10)
@@ -108,24 +108,6 @@ def test_unit_ball_holds_for_both_dictionaries(problem):
     assert np.linalg.norm(m.Dz_, axis=1).max() <= 1 + 1e-9
 
 
-def test_seed_decides_everything(problem):
-    X, y, Z, Z_unseen, X_unseen, _ = problem
-    fits = [CoupledDictionaries(n_atoms=20, n_iter=2, seed=s).fit(X, y, Z, Z_unseen) for s in (0, 0, 1)]
-    assert_array_equal(fits[0].Dx_, fits[1].Dx_)
-    assert_array_equal(fits[0].scores(X_unseen), fits[1].scores(X_unseen))
-    assert (fits[0].Dx_ != fits[2].Dx_).any()
-
-
-def test_arguments_are_stored_and_data_left_alone(problem):
-    X, y, Z, Z_unseen, _, _ = problem
-    copies = [a.copy() for a in (X, y, Z, Z_unseen)]
-    m = CoupledDictionaries(n_atoms=20, lam=0.3, n_iter=1)
-    assert m.fit(X, y, Z, Z_unseen) is m
-    assert (m.n_atoms, m.lam, m.lam_) == (20, 0.3, 0.3)
-    for a, b in zip((X, y, Z, Z_unseen), copies):
-        assert_array_equal(a, b)
-
-
 def test_lambda_relative_is_a_share_of_lambda_max(problem):
     X, y, Z, Z_unseen, _, _ = problem
     m = CoupledDictionaries(n_atoms=20, lam_relative=0.25, n_iter=1).fit(X, y, Z, Z_unseen)
@@ -142,15 +124,6 @@ def test_float32_stays_float32_and_agrees(problem):
     b = CoupledDictionaries(n_atoms=20, n_iter=2).fit(*(v.astype(np.float32) for v in (X,)), y, Z, Z_unseen)
     assert b.Dx_.dtype == b.A_.dtype == b.Dz_.dtype == np.float32
     assert np.corrcoef(a.scores(X_unseen).ravel(), b.scores(X_unseen.astype(np.float32)).ravel())[0, 1] > 0.999
-
-
-def test_scores_for_any_classes(problem):
-    X, y, Z, Z_unseen, X_unseen, _ = problem
-    m = CoupledDictionaries(n_atoms=20, n_iter=2).fit(X, y, Z, Z_unseen)
-    every = np.vstack([Z_unseen, Z[:2]])
-    scores = m.scores(X_unseen, every)
-    assert scores.shape == (len(X_unseen), len(every))
-    assert_allclose(scores[:, : len(Z_unseen)], m.scores(X_unseen))
 
 
 def test_dead_atoms_are_drawn_again(problem):
@@ -176,36 +149,22 @@ def test_initial_atoms_have_unit_length(rng, how):
     assert_allclose(np.linalg.norm(D, axis=1), 1)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"lam": 0.0}, "lam=0.0 is not accepted: it should be greater than 0 or null"),
-        ({"n_atoms": 2.5}, "n_atoms=2.5 is not accepted: it should be a valid integer"),
-        ({"n_iter": -1}, "n_iter=-1 is not accepted"),
-        ({"coupling": "loose"}, "coupling='loose' is not accepted: it should be 'sequential' or 'joint'"),
-        ({"beta": float("nan")}, "beta=nan is not accepted"),
-        ({"seed": -1}, "seed=-1 is not accepted"),
-    ],
-)
-def test_constructor_refuses(settings, message):
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize("settings", [{"n_atoms": 2.5}, {"n_iter": -1}, {"coupling": "loose"}])
+def test_constructor_refuses(settings):
+    (name,) = settings
+    with pytest.raises(UserError, match=f"{name}=.* is not accepted: it should be "):
         CoupledDictionaries(**settings)
 
 
 def test_fit_refuses(problem):
     X, y, Z, Z_unseen, _, _ = problem
     m = zsl.CoupledDictionaries(n_atoms=5, n_iter=1)
-    with pytest.raises(UserError, match="Z has 3 rows where"):
-        m.fit(X, y, Z[:3], Z_unseen)
-    with pytest.raises(UserError, match=r"Z_unseen has 3 columns where 15 are needed \(is it transposed\?\)"):
-        m.fit(X, y, Z, Z_unseen.T)
-    with pytest.raises(UserError, match=r"number the seen classes 0\.\.C-1"):
-        m.fit(X, y + 1, Z, Z_unseen)
-    with pytest.raises(UserError, match="one integer for each of the"):
-        m.fit(X, y[:3], Z, Z_unseen)
-    with pytest.raises(UserError, match="every training image is zero"):
-        m.fit(X * 0, y, Z, Z_unseen)
-    with pytest.raises(UserError, match="CoupledDictionaries is not fitted"):
-        CoupledDictionaries().scores(X)
-    with pytest.raises(UserError, match="X has 4 columns where 20 are needed"):
-        m.fit(X, y, Z, Z_unseen).predict_attributes(X[:, :4])
+    for arguments, words in [
+        ((X, y, Z[:3], Z_unseen), "Z has 3 rows where"),
+        ((X, y, Z, Z_unseen.T), r"Z_unseen has 3 columns where 15 are needed \(is it transposed\?\)"),
+        ((X, y + 1, Z, Z_unseen), r"number the seen classes 0\.\.C-1"),
+        ((X, y[:3], Z, Z_unseen), "one integer for each of the"),
+        ((X * 0, y, Z, Z_unseen), "every training image is zero"),
+    ]:
+        with pytest.raises(UserError, match=words):
+            m.fit(*arguments)

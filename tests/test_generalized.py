@@ -17,7 +17,7 @@ SEEN = np.array([True, True, False, False, False])
 
 
 def problem(seed, n=30, *, tied=False):
-    """Scores (n, 5) that prefer seen classes, labels of both kinds; with ties, small integers."""
+    """Scores (n, 5) that favour seen classes, and labels of both kinds; with ``tied`` scores are small integers."""
     rng = np.random.default_rng(seed)
     y = np.r_[0, 2, rng.integers(0, 5, n - 2)]
     scores = rng.integers(0, 3, (n, 5)).astype(float) if tied else rng.normal(size=(n, 5))
@@ -26,7 +26,7 @@ def problem(seed, n=30, *, tied=False):
 
 
 def sweep(scores, y, seen):
-    """Every offset that can matter, by brute force: accuracies from the plain per-class metric on shifted scores."""
+    """Accuracies at every offset that matters, by brute force: the per-class accuracy of shifted scores."""
     gaps = np.unique(scores[:, seen].max(axis=1) - scores[:, ~seen].max(axis=1))
     between = (gaps[1:] + gaps[:-1]) / 2
     offsets = np.sort(np.r_[gaps[0] - 1, gaps, between, gaps[-1] + 1])
@@ -103,7 +103,7 @@ def test_offset_and_area_follow_the_scores(seed, scale):
     scores, y = problem(seed)
     area, offset = ausuc(scores, y, SEEN), best_offset(scores, y, SEEN)
     assert 0 <= area <= 1
-    # An offset given in advance moves the best one; the scale multiplies it; an image's own constant does nothing.
+    # Adding a constant to seen classes moves the offset, scaling scales it, a constant per image does nothing.
     moved = scale * (scores + 3 * SEEN) + np.arange(len(y))[:, None]
     assert_allclose(ausuc(moved, y, SEEN), area, atol=1e-6)
     h = gzsl(scores, y, SEEN, offset)["gzsl_h"]
@@ -180,12 +180,12 @@ def test_of_equally_good_offsets_the_middle_of_the_widest_interval_is_taken(gap,
 
 
 def test_the_calibrated_offset_follows_the_scale_of_the_scores():
-    # BiDiLEL's distances shrink with more classes: an offset in their units once let no image be of a seen class.
+    # BiDiLEL's distances shrink with more classes, so the offset must be relative to the scale of the scores.
     from zsl import compose, run
     from zsl.experiment.metrics import spread
 
     metrics = run(compose(["model=bidilel", "tracking=none", "evaluation={generalized:true,calibrate:true}"])).metrics
-    assert metrics["gzsl_h"] > 0.45  # what it is without an offset
+    assert metrics["gzsl_h"] > 0.45  # the value without an offset
     scores = np.random.default_rng(0).standard_normal((20, 5))
     assert_allclose(spread(3 * scores + 7), 3 * spread(scores))
     assert spread(np.ones((4, 2))) == 1

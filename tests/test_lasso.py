@@ -24,13 +24,12 @@ def test_no_codes_beat_the_certificate(X, D, A, other, lam):
 
 
 def test_objective_and_gap_by_hand():
-    # x = (3, 4), one atom e1, lam = 2, r = 1, p = 2: P(a) = ((3 - a)^2 + 16) / 2 + 2 |a|, minimal at a =
-    # 1: 12.
+    # x = (3, 4), one atom e1, lam = 2, r = 1, p = 2: P(a) = ((3 - a)^2 + 16) / 2 + 2 |a| has its minimum 12 at a = 1.
     X, D = np.array([[3.0, 4.0]]), np.array([[1.0, 0.0]])
     assert_allclose(objective(X, D, np.array([[1.0]]), 2.0), [12.0])
     assert_allclose(duality_gap(X, D, np.array([[1.0]]), 2.0), [0.0], atol=1e-12)
-    # At a = 0 the residual is x; feasible multiples s <= lam p / (2 r <x, d>) = 2/3, dual (2 s 25 - s^2
-    # 25) / 2.
+    # At a = 0 the residual is x, feasible multiples are s <= lam p / (2 r <x, d>) = 2/3, and the dual is
+    # (2 s 25 - s^2 25) / 2.
     assert_allclose(duality_gap(X, D, np.zeros((1, 1)), 2.0), [12.5 - 100 / 9])
 
 

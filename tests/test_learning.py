@@ -1,28 +1,21 @@
-"""Learning in pieces: statistics, both couplings, online learning, and going on after a kill."""
+"""Dictionary learning: statistics, both couplings, pieces of rows and online learning."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from zsl.checks import Rows
 from zsl.data.readers.synthetic import draw
 from zsl.errors import UserError
 from zsl.models.coupled import CoupledDictionaries
-from zsl.models.coupling import Attributes, Joint, Visual
+from zsl.models.coupling import ImageAttributes, Joint, Visual
+from zsl.models.rows import Rows
 from zsl.sparse import Codes, learning, objective, sparse_encode
-from zsl.sparse.checkpoint import Checkpoint, fingerprint
 from zsl.sparse.dictionary import duplicate_atoms
 from zsl.sparse.progress import Bar
 from zsl.sparse.statistics import accumulate, compressed, total_objective
@@ -61,7 +54,7 @@ def test_attribute_products_from_class_sums(rng, repeated):
     if not repeated:
         Z[-1, 0] += 1
     A = sp.csr_array(sparse_codes(rng, 30, 6, 0.3))
-    attributes = Attributes(Z, y)
+    attributes = ImageAttributes(Z, y)
     assert attributes.repeat == repeated
     total = sum(attributes.products(rows, A[rows]) for rows in (slice(0, 12), slice(12, 30)))
     assert_allclose(attributes.mean_products(total), A.toarray().T @ Z / 30, atol=1e-14)
@@ -89,8 +82,8 @@ def test_duplicate_atoms_are_drawn_again(problem):
 @pytest.mark.parametrize("atoms", ["unit_ball", "ridge"])
 @pytest.mark.parametrize("size", [1.0, 1e-3])
 def test_atoms_drawn_again_do_not_raise_the_objective(rng, coupling, atoms, size):
-    # Fewer images than atoms, some of them copies: at every iteration most atoms are unused or duplicates, and some
-    # used ones are copies of unused ones. With atoms at a price (ridge) and small features, every one may be unused.
+    # There are fewer images than atoms, and some images are copies. In every iteration most atoms are unused or
+    # duplicates, and some used atoms are copies of unused ones. With a ridge and small features all may be unused.
     X = rng.standard_normal((60, 20)) * size / 20**0.5
     X[40:50] = X[:10]
     y = np.arange(60) % 10
@@ -104,7 +97,7 @@ def test_atoms_drawn_again_do_not_raise_the_objective(rng, coupling, atoms, size
 def test_stacked_rows_are_one_lasso(problem, rng):
     # 1/P |s - a D|^2 = 1/p |x - a Dx|^2 + 1/q |z - a Dz|^2.
     X, y, Z, Z_unseen = problem
-    task = Joint(X, Attributes(Z, y), Z_unseen, 0.0, 0.1, 0.5, sparse_encode, 0.3)
+    task = Joint(X, ImageAttributes(Z, y), Z_unseen, 0.0, 0.1, 0.5, sparse_encode, 0.3)
     Dx, Dz, A = rng.standard_normal((6, 20)), rng.standard_normal((6, 15)), rng.standard_normal((len(X), 6))
     D = task.stacked(Dx, Dz)
     for part, whole in zip(task.split(D), (Dx, Dz)):
@@ -202,7 +195,7 @@ def test_online_learning_comes_near_batch_learning(problem, coupling, atoms):
 
 @pytest.mark.parametrize("coupling", ["sequential", "joint"])
 def test_online_learning_of_one_batch_is_batch_learning(problem, coupling):
-    # A batch of all rows leaves nothing of older statistics to remember: the same updates but for cold starts.
+    # A batch of all rows replaces all older statistics, so the updates are the same up to cold starts of the codes.
     settings = {
         "n_atoms": 24,
         "coupling": coupling,
@@ -225,9 +218,10 @@ def test_one_online_pass_sees_the_unseen_classes(problem):
 
 
 def test_statistics_remember_one_pass_or_everything(problem):
-    # Weights of 8 batches, newest first, 4 to a pass: batch t multiplies older ones by (1 - 1/min(t, 4))^forgetting.
+    # Expected weights of 8 batches, newest first, with 4 batches in a pass: batch t multiplies the older ones by
+    # (1 - 1/min(t, 4))^forgetting.
     X, y, Z, _ = problem
-    task = Visual(X[:160], Attributes(Z[:160], y[:160]), 0.0)
+    task = Visual(X[:160], ImageAttributes(Z[:160], y[:160]), 0.0)
     for forgetting, expected in (
         (0.0, [1 / 8] * 8),
         (1.0, 0.75 ** np.array([0, 1, 2, 3, 4, 5, 5, 5]) * [1, 1, 1, 1, 1, 1, 2 / 3, 1 / 3]),
@@ -272,248 +266,6 @@ def test_rows_refuse_what_is_no_matrix():
         Rows(X, "X")[5:]
 
 
-class Killed(BaseException):
-    pass
-
-
-@pytest.mark.parametrize("batch_size", [None, 60])
-@pytest.mark.parametrize("coupling", ["sequential", "joint"])
-def test_resumed_fit_is_the_same_to_the_bit(problem, tmp_path, monkeypatch, caplog, coupling, batch_size):
-    X, y, Z, Z_unseen = problem
-    path = tmp_path / "new" / "state.npz"
-    settings = {"n_atoms": 30, "n_iter": 3, "coupling": coupling, "batch_size": batch_size, "lam_relative": 0.4}
-    monkeypatch.setattr(learning._Learner, "piece_rows", staticmethod(lambda D: 70))
-    whole = CoupledDictionaries(**settings).fit(X, y, Z, Z_unseen)
-    encode = CoupledDictionaries._encode
-    for after in (3, 6):
-        calls = []
-
-        def stops(self, X, D, init=None, calls=calls, after=after):
-            calls.append(1)
-            if len(calls) > after:
-                raise Killed
-            return encode(self, X, D, init)
-
-        monkeypatch.setattr(CoupledDictionaries, "_encode", stops)
-        m = CoupledDictionaries(checkpoint=str(path), checkpoint_minutes=1e-9, **settings)
-        with pytest.raises(Killed):
-            m.fit(X, y, Z, Z_unseen)
-        assert len(files(path)) == 1
-    monkeypatch.setattr(CoupledDictionaries, "_encode", encode)
-    left = {p: p.read_bytes() for p in files(path)}
-    # Other settings, data, or labels are other problems, each with a file of its own.
-    for other, data, labels in (({"beta": 0.5}, X, y), ({}, X + 1e-12, y), ({}, X, y[::-1].copy())):
-        with caplog.at_level("INFO"):
-            caplog.clear()
-            CoupledDictionaries(checkpoint=path, **settings | other).fit(data, labels, Z, Z_unseen)
-        (said,) = [r.message for r in caplog.records if "other data or settings, left alone" in r.message]
-        assert said.startswith(f"{next(iter(left)).name} beside ")
-        assert "going on from" not in caplog.text
-        assert {p: p.read_bytes() for p in files(path)} == left
-    with caplog.at_level("INFO"):
-        caplog.clear()
-        m = CoupledDictionaries(checkpoint=path, **settings).fit(X, y, Z, Z_unseen)
-    assert "going on from" in caplog.text
-    assert_array_equal(m.Dx_, whole.Dx_)
-    assert_array_equal(m.Dz_, whole.Dz_)
-    assert m.redrawn_ == whole.redrawn_
-    assert not list(path.parent.iterdir())
-
-
-def files(path):
-    """The checkpoints of a name."""
-    return sorted(path.parent.glob(f"{path.stem}-????????.npz"))
-
-
-@pytest.mark.parametrize("damage", ["empty", "array", "half", "bit", "bare", "without", "misshapen", "retyped"])
-def test_a_damaged_checkpoint_is_named(problem, tmp_path, monkeypatch, damage):
-    settings = {"n_atoms": 12, "n_iter": 2, "checkpoint": tmp_path / "ck"}
-    monkeypatch.setattr(Checkpoint, "remove", lambda self: None)
-    CoupledDictionaries(**settings).fit(*problem)
-    (path,) = tmp_path.iterdir()
-    with np.load(path) as file:
-        arrays = dict(file)
-    whole = path.read_bytes()
-    if damage == "array":
-        with path.open("wb") as out:
-            np.save(out, np.zeros(3))
-    elif damage in ("empty", "half", "bit"):
-        flipped = bytearray(whole)
-        flipped[whole.index(arrays["D"].tobytes()[:32])] ^= 1
-        path.write_bytes({"empty": b"", "half": whole[: len(whole) // 2], "bit": bytes(flipped)}[damage])
-    else:
-        changed = {
-            "bare": {"problem": arrays["problem"]},
-            "without": {k: v for k, v in arrays.items() if k != "D"},
-            "misshapen": arrays | {"D": arrays["D"][:3]},
-            "retyped": arrays | {"D": arrays["D"].astype(np.float32)},
-        }
-        np.savez(path, **changed[damage])
-    damaged = path.read_bytes()
-    with pytest.raises(UserError, match=r"ck-\w{8}\.npz is .*damaged.*; remove it to start anew\.$") as caught:
-        CoupledDictionaries(**settings).fit(*problem)
-    assert "\n" not in str(caught.value)
-    assert path.read_bytes() == damaged
-    path.unlink()
-    CoupledDictionaries(**settings).fit(*problem)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("file/ck", "cannot be written"), ("file/below/ck", "cannot be written"), ("x" * 300, "cannot be written"),
-        ("folder", "is a folder"), ("new/", "is a folder"), ("", "is not accepted"), ("a\0b", "is not accepted"),
-        pytest.param("/proc/nope/ck.npz", "cannot be written", marks=pytest.mark.skipif(
-            not sys.platform.startswith("linux"), reason="/proc is Linux's")),
-        pytest.param("closed/ck", "cannot be written", marks=pytest.mark.skipif(
-            os.geteuid() == 0, reason="nothing is closed to the administrator")),
-    ],
-)  # fmt: skip
-def test_where_no_checkpoint_can_be_is_said_before_training(problem, tmp_path, monkeypatch, name, words):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "closed").mkdir(mode=0o500)
-    monkeypatch.setattr("zsl.models.coupled.initial_atoms", lambda *_: pytest.fail("training has begun"))
-    with pytest.raises(UserError, match=rf"(?s)(?=.*model\.checkpoint).*{words}") as caught:
-        CoupledDictionaries(checkpoint=name).fit(*problem)
-    assert "\n" not in str(caught.value)
-    assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_a_folder_may_have_taken_the_place_of_the_file(problem, tmp_path):
-    settings = {"n_atoms": 12, "n_iter": 1, "checkpoint": tmp_path / "ck"}
-    X, y, Z, Z_unseen = problem
-    m = CoupledDictionaries(**settings)
-    m._checkpoint(X, y, Z, Z_unseen).path.mkdir()
-    with pytest.raises(UserError, match=r"model\.checkpoint: .*ck-\w{8}\.npz is a folder"):
-        m.fit(*problem)
-
-
-def test_a_disk_that_fills_up_does_not_end_the_work(problem, tmp_path, monkeypatch, caplog):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", full)
-    m = CoupledDictionaries(n_atoms=12, n_iter=1, checkpoint=tmp_path / "ck", checkpoint_minutes=1e-9).fit(*problem)
-    assert m.Dx_.shape == (12, 20)
-    assert "ck-" in caplog.text
-    assert "No space left on device" in caplog.text
-    assert not list(tmp_path.iterdir())
-
-
-SCRIPT = """
-import sys, numpy as np
-from zsl.models.coupled import CoupledDictionaries
-rng = np.random.default_rng(0)
-X, y = np.maximum(rng.standard_normal((600, 30)), 0).astype(np.float32), np.arange(600) % 6
-C = rng.standard_normal((8, 5)).astype(np.float32)
-m = CoupledDictionaries(n_atoms=50, n_iter=40, batch_size=eval(sys.argv[3]), checkpoint=sys.argv[1] or None,
-                        checkpoint_minutes=1e-6)
-m.fit(X, y, C[y], C[6:])
-np.savez(sys.argv[2], Dx=m.Dx_, Dz=m.Dz_, curve=m.objective_x_)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("batch_size", ["None", "100"])
-def test_a_killed_process_goes_on(tmp_path, batch_size):
-    path, outs = tmp_path / "state.npz", [tmp_path / "whole.npz", tmp_path / "resumed.npz"]
-
-    def start(checkpoint, out):
-        return subprocess.Popen([sys.executable, "-c", SCRIPT, str(checkpoint), str(out), batch_size])
-
-    assert start("", outs[0]).wait() == 0
-    kills = 0
-    while kills < 3:
-        before = [p.stat().st_mtime_ns for p in files(path)]
-        process = start(path, outs[1])
-        while process.poll() is None and [p.stat().st_mtime_ns for p in files(path)] == before:
-            time.sleep(0.001)
-        time.sleep(0.01 * kills)
-        if process.poll() is not None:
-            break
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        kills += 1
-    assert kills
-    assert start(path, outs[1]).wait() == 0
-    with np.load(outs[0]) as whole, np.load(outs[1]) as resumed:
-        for name in whole:
-            assert_array_equal(whole[name], resumed[name])
-
-
-WAYS = {
-    "tune": ("tune=class_cv", "tune.n_folds=2", "tune.grid={model.lam_relative:[0.1,0.3]}"),
-    "sweep": ("-m", "model.lam_relative=0.1,0.3"),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_killed_tune_or_sweep_goes_on_by_the_same_command(tmp_path, way):
-    def start(folder, *more):
-        command = [sys.executable, "-m", "zsl.main", "dataset=synthetic", "model.n_iter=40", "inference=aag",
-                   "tracking=none", f"output_dir={folder}", *WAYS[way], *more]  # fmt: skip
-        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-        return subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-    def found(folder):
-        runs = []
-        for path in sorted(tmp_path.glob(f"{folder}/**/results.json")):
-            with np.load(path.with_name("dictionaries.npz")) as arrays:
-                numbers = {name: array.tobytes() for name, array in arrays.items()}
-            record = json.loads(path.read_text(encoding="utf-8"))
-            runs.append((numbers, record["trials"], record["metrics"]["acc_class"]))
-        return runs
-
-    whole = start("whole")
-    keeping = ("model.checkpoint=ck/fit.npz", "model.checkpoint_minutes=1e-9")
-    killed, seen = start("killed", *keeping), set()
-    # In the midst of the second fit, when the file of the first is gone.
-    while len(seen) < 2 and killed.poll() is None:
-        seen |= {p.name for p in tmp_path.glob("ck/fit-*.npz")}
-        time.sleep(0.001)
-    killed.kill()
-    killed.communicate()
-    assert killed.returncode == -signal.SIGKILL
-    assert len(list(tmp_path.glob("ck/fit-*.npz"))) == 1
-    resumed = start("resumed", *keeping)
-    for one in (resumed, whole):
-        out, _ = one.communicate(timeout=120)
-        assert one.returncode == 0, out.decode()
-    logs = "".join(p.read_text(encoding="utf-8") for p in tmp_path.glob("resumed/**/zsl.log"))
-    assert logs.count("going on from ck/fit-") == 1
-    assert len(found("whole")) == {"tune": 1, "sweep": 2}[way]
-    assert found("resumed") == found("whole")
-    assert not list(tmp_path.glob("ck/*"))
-
-
-def test_checkpoint_files(tmp_path):
-    problem = fingerprint({"a": 1}, [np.ones(3)])
-    c = Checkpoint(tmp_path / "c.npz", problem, 1e9)
-    assert c.path == Checkpoint(str(tmp_path / "c"), problem, 1e9).path == tmp_path / f"c-{problem[:8]}.npz"
-    assert Checkpoint(tmp_path / "lam0.1", problem, 1e9).path.name == f"lam0.1-{problem[:8]}.npz"
-    assert c.load() is None
-    assert not c.due()
-    c.save({"x": np.arange(3)})
-    assert_array_equal(c.load()["x"], np.arange(3))
-    assert list(tmp_path.iterdir()) == [c.path]
-    other = Checkpoint(tmp_path / "c", problem[:8] + "f" * 24, 1e9)
-    with pytest.raises(UserError, match="is a checkpoint of other data or settings"):
-        other.load()
-    c.path.write_bytes(b"no zip")
-    with pytest.raises(UserError, match="is not a checkpoint of zsl"):
-        c.load()
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    halves = [c._partial.with_name(c._partial.name.replace(str(os.getpid()), str(k))) for k in (gone.pid, 1)]
-    for path in halves:
-        path.touch()
-    c.remove()
-    c.remove()
-    assert list(tmp_path.iterdir()) == halves[1:]
-
-
 def test_bar_is_silent_unless_on_a_terminal(monkeypatch, capsys):
     with Bar("work", 3, patience=0) as bar:
         bar.step(objective=1.0)
@@ -523,71 +275,3 @@ def test_bar_is_silent_unless_on_a_terminal(monkeypatch, capsys):
         bar.step(objective=0.125, gap=1e-7)
         bar.step(objective=0.125, gap=1e-7)
     assert "objective 0.125" in capsys.readouterr().err
-
-
-def encode_loosely(X, D, lam, *, init=None):
-    return sparse_encode(X, D, lam, init=init, tol=1e-3)
-
-
-class Solver:
-    def __init__(self, tol):
-        self.tol = tol
-
-    def __call__(self, X, D, lam, *, init=None):
-        return sparse_encode(X, D, lam, init=init, tol=self.tol)
-
-    def method(self, X, D, lam, *, init=None):
-        return self(X, D, lam, init=init)
-
-
-def enclosing(tol):
-    def encode(X, D, lam, *, init=None):
-        return sparse_encode(X, D, lam, init=init, tol=tol)
-
-    return encode
-
-
-SOLVERS = """
-from functools import partial
-from test_learning import Solver, enclosing, encode_loosely
-from zsl.sparse import sparse_encode
-solvers = [
-    None, sparse_encode, encode_loosely, partial(sparse_encode, tol=1e-3), partial(sparse_encode, tol=1e-4),
-    partial(encode_loosely), partial(sparse_encode, solver=encode_loosely, tol=1e-3),
-    partial(sparse_encode, solver=partial(encode_loosely, init=None), tol=1e-3), Solver(1e-3), Solver(1e-4),
-    Solver(1e-3).method, enclosing(1e-3), enclosing(1e-4), lambda X, D, lam, *, init=None: 1,
-    lambda X, D, lam, *, init=None: 2, lambda X, D, lam, *, init=None: X in {"a", "b", "c"},
-]
-"""
-
-
-def test_solvers_are_told_apart_and_known_again_in_another_process():
-    code = SOLVERS + (
-        "from zsl.sparse.checkpoint import fingerprint\n"
-        "print(*[fingerprint({'solver': s}, []) for s in solvers])"
-    )  # fmt: skip
-    found = []
-    for seed in "01":
-        paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
-        # Addresses differ from process to process, and so does the order of sets.
-        out = subprocess.run([sys.executable, "-c", f"x = [object() for _ in range(10**{seed})]\n" + code], text=True,
-                             env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed}, capture_output=True,
-                             check=True)  # fmt: skip
-        found.append(out.stdout.split())
-    assert found[0] == found[1]
-    assert len(set(found[0])) == len(found[0]) == 16
-
-
-def test_a_function_that_encloses_itself_has_a_description():
-    def encode(X, D, lam, *, init=None):
-        return encode
-
-    assert fingerprint({"solver": encode}, []) == fingerprint({"solver": encode}, [])
-
-
-def test_solver_settings_are_part_of_a_checkpoint(problem, tmp_path):
-    prints = set()
-    for solver in (None, partial(sparse_encode, tol=1e-3), partial(sparse_encode, tol=1e-4), encode_loosely):
-        m = CoupledDictionaries(solver=solver, checkpoint=str(tmp_path / "c"))
-        prints.add(m._checkpoint(*problem).problem)
-    assert len(prints) == 4

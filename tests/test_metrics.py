@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from zsl.errors import UserError
-from zsl.evaluation import class_accuracy, evaluate, first_choices, hit_at, hit_probability, hubness_skew
+from zsl.evaluation import class_accuracy, evaluate, hit_at, hit_probability, hubness_skew
 from zsl.evaluation.hubness import skewness
 
 
@@ -26,7 +26,7 @@ def test_ties_are_the_expectation_of_a_random_tie_break(seed, k):
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, 3, (1, 5)).astype(float)
     y = np.array([2])
-    # Every order of the classes, ties broken by position: the mean is the expectation.
+    # The mean over all orders of the classes, with ties broken by position, is the expectation.
     import itertools
 
     hits = []
@@ -80,16 +80,11 @@ def test_infinite_scores_are_ordered():
     assert hit_at(np.array([[-np.inf, 0.0]]), np.array([1]), 1) == 1.0
 
 
-def test_first_choices_share_ties_and_sum_to_the_images(rng):
-    assert_allclose(first_choices(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])), [0.5, 0.5, 1])
-    assert_allclose(first_choices(rng.integers(0, 2, (30, 4))).sum(), 30)
-
-
 def test_skewness(rng):
     from scipy.stats import skew
 
     counts = rng.integers(0, 50, 12)
     assert_allclose(skewness(counts), skew(counts))
     assert skewness(np.full(4, 3)) == 0.0
-    # One hub that takes everything: the most skewed of all.
+    # A single hub that attracts all images is very skewed.
     assert hubness_skew(np.array([[1.0, 0, 0, 0]] * 9)) > 1.1

@@ -1,4 +1,4 @@
-"""The common checks, over every file in conf/model/: a new YAML is tested with no edit."""
+"""Common checks of every model in conf/model/; a new YAML file is tested without an edit here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
 
 MODELS = options("model")
-# Fits that take seconds get smaller ones: a check of behaviour needs no converged dictionary.
+# Smaller settings for checks of behaviour, which need no converged fit.
 QUICK = {"n_iter": 1, "n_atoms": 25, "n_epochs": 10, "lr": 10.0, "max_iter": 40}
 
 
@@ -61,13 +61,13 @@ def accuracy(model, d: ZeroShotData) -> float:
     return float(np.mean(list(class_accuracy(model.scores(d.X_unseen), d.y_unseen).values())))
 
 
-# IAP sees an image through the attributes of seven digits, each cut to has or has not: 0.39 is what it reaches, as
-# test_iap_on_digits_is_as_good_as_its_formula shows with a classifier that is not ours.
+# IAP reaches only 0.39, because it reduces the attributes of the seven seen digits to binary ones;
+# test_iap_on_digits_is_as_good_as_its_formula shows the same with scikit-learn's classifier.
 DIGITS_ABOVE_CHANCE = {"iap": 0.05}
 
 
 @cache
-def all_choices_of_digits() -> list[ZeroShotData]:
+def choices_of_digits() -> list[ZeroShotData]:
     """The 120 choices of three unseen digits, with a sixth of the training and a third of the test images."""
     table = digits.load()
     raw = (ZeroShotData.from_table(table, splits.combination(table, n_unseen=3, index=i)) for i in range(120))
@@ -117,7 +117,7 @@ def test_scores_shapes_permutations_and_one_class(name, easy):
     images, classes = np.random.default_rng(0).permutation(len(X)), np.random.default_rng(1).permutation(len(Z))
     assert_allclose(model.scores(X[images]), scores[images], **tolerance)
     assert_allclose(model.scores(X, Z[classes]), scores[:, classes], **tolerance)
-    # The generalised setting asks for all classes at once; a class's score does not depend on which others are asked.
+    # The generalised setting scores all classes at once; the score of a class must not depend on the others.
     both = model.scores(X, np.vstack([easy.Z_seen, Z]))
     assert both.shape == (len(X), len(easy.seen) + len(Z))
     assert_allclose(both, np.hstack([model.scores(X, easy.Z_seen), scores]), **tolerance)
@@ -156,15 +156,16 @@ def test_beats_chance_on_simulated_data(name):
     assert np.mean([accuracy(fitted(name, d), d) for d in simulated]) > 0.2 + 0.15
 
 
-# Descents of minutes over 120 fits.
+# Descents that take minutes over all choices.
 LONG = {"bucher_metric", "cmt", "coupled"}
+SLOW = LONG | {"bidilel", "conse", "costa", "dap", "iap", "kernel_eszsl", "sse", "sync"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow if m in LONG else ()) for m in MODELS])
+@pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow if m in SLOW else ()) for m in MODELS])
 def test_beats_chance_on_digits(name):
-    # Which three digits are unseen matters more than the method: from 0.2 to 0.9. Over all 120 choices every class is
-    # unseen equally often; random scores would have a mean of 1/3 with a deviation of 0.01.
-    mean = np.mean([accuracy(fitted(name, d, quick=name in LONG), d) for d in all_choices_of_digits()])
+    # Which three digits are unseen matters more than the method: accuracies go from 0.2 to 0.9. Over all 120 choices
+    # every class is unseen equally often; random scores would have a mean of 1/3 with a deviation of 0.01.
+    mean = np.mean([accuracy(fitted(name, d, quick=name in LONG), d) for d in choices_of_digits()])
     assert mean > 1 / 3 + DIGITS_ABOVE_CHANCE.get(name, 0.08)
 
 
@@ -172,7 +173,7 @@ def test_iap_on_digits_is_as_good_as_its_formula():
     from sklearn.linear_model import LogisticRegression
 
     ours, formula = [], []
-    for d in all_choices_of_digits()[::8]:
+    for d in choices_of_digits()[::8]:
         threshold = d.Z_seen.mean(axis=0)
         has, asked = d.Z_seen > threshold + 1e-9, d.Z_unseen > threshold + 1e-9
         used = has.any(axis=0) & ~has.all(axis=0)
@@ -185,25 +186,27 @@ def test_iap_on_digits_is_as_good_as_its_formula():
     assert abs(np.mean(ours) - np.mean(formula)) < 0.002
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(m, marks=pytest.mark.slow if m == "bucher_metric" else ()) for m in MODELS]
+)
 def test_near_chance_when_attributes_are_shuffled(name):
     # Single shuffles vary widely (a shuffle may leave a class near its place), their mean does not.
     raw = load(checked(compose(["dataset=synthetic", "tracking=none"])))
     few = replace(raw, X=raw.X[::3], y=raw.y[::3])
-    shuffled = [prepared(few.shuffle_attributes(seed)) for seed in range(30)]
+    shuffled = [prepared(few.shuffle_attributes(seed)) for seed in range(20)]
     mean = np.mean([accuracy(fitted(name, d, quick=True), d) for d in shuffled])
     assert abs(mean - 0.2) < 0.07
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_constructor_has_the_settings_of_the_file(name):
-    # Who uses the class gets what who uses the command gets.
+    # The class and the command must have the same defaults.
     file = new(name)
     for f in fields(file):
         if f.init:
             default = f.default_factory() if f.default is MISSING else f.default
             given = getattr(file, f.name)
-            # A solver is a group of its own in the files; a null one stands for that group's default.
+            # The solver is a group of its own in conf/; None stands for the default of that group.
             assert given == default or f.name == "solver", f.name
 
 
@@ -212,18 +215,19 @@ NUMBERS = [
 ]
 
 
-# One model of each base class is enough where the base class does the checking.
-BASES = ["coupled", "eszsl", "sje", "ridge_reverse"]
+# One model of each base class suffices where the base class does the checking.
+BASES = ["coupled", "eszsl"]
 
 
-@pytest.mark.parametrize(("name", "setting"), [(m, s) for m, s in NUMBERS if m in BASES])
-def test_a_number_that_makes_no_sense_is_refused_in_a_sentence(name, setting):
-    kind = type(new(name))
+@pytest.mark.parametrize(("name", "setting"), [("coupled", "beta"), ("eszsl", "gamma"), ("sje", "n_epochs")])
+def test_a_number_that_makes_no_sense_is_refused(name, setting, easy):
     for value in ("much", None, float("nan"), float("inf"), -2, [1.0]):
-        optional = value is None and any(f.name == setting and "None" in str(f.type) for f in fields(kind))
-        if not optional:
-            with pytest.raises(UserError, match=rf"{setting}=.* is not accepted: it should be "):
-                kind(**{setting: value})
+        with pytest.raises(UserError, match=rf"{setting}=.* is not accepted: it should be "):
+            type(new(name))(**{setting: value})
+    model = new(name)
+    setattr(model, setting, -5)  # fit looks again
+    with pytest.raises(UserError, match=rf"{setting}=-5 is not accepted"):
+        model.fit(easy.X, easy.y, easy.Z, easy.Z_unseen)
 
 
 @pytest.mark.parametrize(
@@ -280,12 +284,7 @@ def test_odd_data_end_in_finite_scores_or_a_sentence(name, easy, dtype):
 @pytest.mark.parametrize("name", BASES)
 @pytest.mark.parametrize(
     ("dtype", "factor", "words"),
-    [
-        (np.float64, 1e300, "large .* overflow in float64"),
-        (np.float64, 1e-200, "small .* underflow in float64"),
-        (np.float32, 1e30, "large .* overflow in float32"),
-        (np.float32, 1e-20, "small .* underflow in float32"),
-    ],
+    [(np.float64, 1e300, "large .* overflow in float64"), (np.float32, 1e-20, "small .* underflow in float32")],
 )
 def test_numbers_whose_squares_do_not_exist_are_refused_in_a_sentence(name, dtype, factor, words, easy):
     given = {"X": easy.X[::3], "Z": easy.Z[::3], "Z_unseen": easy.Z_unseen}
@@ -293,7 +292,7 @@ def test_numbers_whose_squares_do_not_exist_are_refused_in_a_sentence(name, dtyp
         X, Z, U = ((a * (factor if k == key else 1)).astype(dtype) for k, a in given.items())
         with pytest.raises(UserError, match=rf"^{key} is as {words}; scale"):
             new(name, quick=True).fit(X, easy.y[::3], Z, U)
-    # Attributes in double precision with features in single: looked at before they are converted.
+    # Attributes in double precision are checked before they are converted to the single precision of the features.
     X, Z, U = easy.X[::3].astype(dtype), factor * easy.Z[::3].astype(np.float64), easy.Z_unseen.astype(np.float64)
     with pytest.raises(UserError, match=rf"^Z is as {words}; scale"):
         new(name, quick=True).fit(X, easy.y[::3], Z, U)
@@ -316,32 +315,11 @@ def test_a_memory_map_of_numbers_too_large_is_refused_where_it_is_read(easy, tmp
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_input_that_is_no_matrix_or_no_labels_is_refused_in_a_sentence(name, easy):
+def test_labels_that_number_no_classes_are_refused(name, easy):
     X, y, Z, U = easy.X[::3], easy.y[::3], easy.Z[::3], easy.Z_unseen
-    ragged = [list(row) for row in X]
-    ragged[1].pop()
-    far, below = y.copy(), y.copy()
-    far[0], below[0] = 10**12, -1
-    for given, words in [
-        ((ragged, y, Z, U), "^X has rows of different lengths; "),
-        ((X, y, [list(row)[: 1 + i % 2] for i, row in enumerate(Z)], U), "^Z has rows of different lengths; "),
-        ((X + 0j, y, Z, U), "^X holds complex values; "),
-        ((X, y, Z, U + 0j), "^Z_unseen holds complex values; "),
-        ((X, far, Z, U), r"^y holds 0 to 1000000000000; it must number the seen classes 0\.\.C-1 without gaps"),
-        ((X, below, Z, U), "^y holds -1 to "),
-        ((X, y * 2, Z, U), "without gaps"),
-        ((X, [[0], [0, 1]], Z, U), "^y has rows of different lengths; "),
-    ]:
-        with pytest.raises(UserError, match=words):
-            new(name, quick=True).fit(*given)
-
-
-@pytest.mark.parametrize(("name", "setting"), [(m, s) for m, s in NUMBERS if m in BASES])
-def test_a_setting_changed_after_construction_is_checked_by_fit(name, setting, easy):
-    model = new(name, quick=True)
-    setattr(model, setting, -5)
-    with pytest.raises(UserError, match=rf"{setting}=-5 is not accepted: it should be "):
-        model.fit(easy.X, easy.y, easy.Z, easy.Z_unseen)
+    for wrong in (np.where(y == 0, 10**12, y), y - 1, y * 2, y + 0.5, [[0], [0, 1]]):
+        with pytest.raises(UserError, match=r"^y h"):
+            new(name, quick=True).fit(X, wrong, Z, U)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -354,12 +332,6 @@ def test_its_grid_is_made_of_its_settings_and_every_value_is_accepted(name):
         assert key in node
         for value in values:
             build({**node, key: value}, "model")
-
-
-def test_the_grid_of_sae_holds_what_was_published():
-    # The ends of what reproductions tried (AWA1, AWA2, CUB, SUN, aPY, either direction), and the authors' own.
-    published = {2, 8, 0.4, 1.6, 0.1, 50, 5000, 0.05, 5, 0.005, 5e5, 0.2}
-    assert published <= set(configuration("model=sae", "dataset=synthetic")["model"]["grid"]["lam"])
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -14,11 +14,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from zsl.sparse import sparse_encode
-from zsl.sparse.kernels.products import _SMALL, blas, gram, product
+from zsl.sparse.kernels.products import blas, gram, product
 
 
 def factors(rng, dtype, n=601, p=500, m=400):
-    assert n * p * m > _SMALL
+    # More than the 1e8 multiplications up to which a product is one call of BLAS.
     return rng.standard_normal((n, p)).astype(dtype), rng.standard_normal((p, m)).astype(dtype)
 
 
@@ -74,13 +74,13 @@ def test_threads_of_blas_are_as_before(rng, limit):
 
 
 def test_the_blas_that_numba_calls_is_found():
-    # Were scipy's not among them, every strip would start threads of its own.
+    # If scipy's BLAS were missing, every strip would start threads of its own.
     found = {pool["filepath"] for pool in threadpool_info() if pool["user_api"] == "blas"}
     assert {pool["filepath"] for pool in blas().info() if pool["user_api"] == "blas"} == found
 
 
 def test_many_threads_leave_the_limit_as_they_found_it(rng):
-    # A second thread inside would find the first one's limit, and restore that when it leaves last.
+    # Without a lock, a second thread would save the first thread's limit and restore it last.
     X, D = rng.standard_normal((20, 64)), rng.standard_normal((100, 64))
     with ThreadPoolExecutor(4) as pool:
         before = [p["num_threads"] for p in threadpool_info()]
@@ -90,7 +90,7 @@ def test_many_threads_leave_the_limit_as_they_found_it(rng):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_worker_says_what_to_do(tmp_path):
-    # GNU OpenMP ends it with a line on the terminal, and the pool waits for it for ever.
+    # GNU OpenMP would end the forked process, and the pool would wait for it forever.
     script = tmp_path / "forks.py"
     script.write_text(
         "import multiprocessing, numpy as np\n"

@@ -157,7 +157,7 @@ def test_histograms_satisfy_the_conditions_of_optimality(rng, gamma):
     A = simplex_codes(S, basis, gamma, tol=1e-12, max_iter=100_000)
     assert (A >= 0).all()
     assert_allclose(A.sum(axis=1), 1)
-    # All classes in use have the same slope; the others have none that is smaller.
+    # All classes with a positive weight have the same slope; no other class has a smaller one.
     slope = gamma * A + (A @ basis - S) @ basis.T
     lowest = slope.min(axis=1, keepdims=True)
     assert_allclose((A * (slope - lowest)).sum(axis=1), 0, atol=1e-8)

@@ -1,4 +1,4 @@
-"""The paper's theory: values by hand, what is monotone, a simulation, and bounds that say nothing."""
+"""The paper's theory: values by hand, monotonicity, a simulation, and bounds that are vacuous."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_errors_below_the_safe_radius_change_no_label(seed):
 @given(seed=st.integers(0, 1000), share=st.floats(0.01, 1))
 def test_markov_holds_for_any_errors(seed, share):
     errors = np.random.default_rng(seed).standard_cauchy(100)
-    radius = math.sqrt((errors**2).mean() / share)  # the mean square is just what is needed
+    radius = math.sqrt((errors**2).mean() / share)  # makes the mean square exactly what is needed
     assert theory.mean_square_needed(radius, share) == pytest.approx((errors**2).mean())
     assert (np.abs(errors) > radius).mean() <= share
 
@@ -92,7 +92,7 @@ def test_images_needed_are_the_fewest_and_the_bound_is_monotone(deviation, param
     n = theory.images_needed(deviation, parameters, delta, lipschitz)
     bound = theory.deviation_bound(n, parameters, delta, lipschitz)
     assert bound <= deviation
-    # One image less in a billion: the difference of one is below rounding for large n.
+    # For large n a difference of one image is below rounding, so one image in a billion is left out.
     if (fewer := min(n - 1, int(n * (1 - 1e-9)))) >= 3:
         assert theory.deviation_bound(fewer, parameters, delta, lipschitz) > deviation * (1 - 1e-12)
     assert theory.deviation_bound(n, 2 * parameters, delta, lipschitz) > bound
@@ -108,7 +108,7 @@ def test_images_beyond_what_a_float_holds():
 @given(p=st.integers(1, 5000), xi=st.floats(1e-6, 10), more=st.integers(1, 5000))
 def test_theorem_2_is_a_probability_and_more_atoms_allow_fewer_entries(p, xi, more):
     assert 0 <= theory.recovery_probability(p, xi) <= 1
-    assert theory.recovery_probability(p, xi, as_printed=True) < 0  # the erratum: for every xi > 0
+    assert theory.recovery_probability(p, xi, as_printed=True) < 0  # the printed formula is negative for every xi > 0
     few, many = ((p, p + more + k) for k in (0, 1))
     assert theory.sparsity_limit(*many) <= theory.sparsity_limit(*few)
     assert theory.sparsity_limit(*many, as_printed=True) >= theory.sparsity_limit(*few, as_printed=True)
@@ -162,7 +162,7 @@ def test_nothing_follows_for_awa2_and_something_for_enough_images():
     assert not any("epsilon_max" in name for name in rows)  # no attributes are known
     rows = quantities(AWA2._replace(n_images=10**14, Z_unseen=2 * np.eye(10)))
     assert rows["probability of a right label (Eq. 14) with these images"][0] == "0.8574"
-    # Twins leave no room for an error; fewer atoms than features are not what Theorem 2 is about.
+    # Equal classes leave no room for an error; Theorem 2 needs more atoms than features.
     rows = quantities(AWA2._replace(r=500, Z_unseen=np.zeros((10, 85))))
     assert rows["mean squared error that it needs"][0] == "0"
     assert rows["entries of a code that Theorem 2 allows"] == ["needs r > p"] * 2

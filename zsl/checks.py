@@ -1,7 +1,7 @@
-"""Types and ranges of arguments, declared in annotations and checked by pydantic.
+"""Checks of arguments: types and ranges that annotations declare, and matrices of numbers.
 
-A component writes ``lam: Positive`` once; constructors, the command line and the Python API then refuse
-the same values with the same sentence.
+A component writes ``lam: Positive`` once. Its constructor, the command line and the Python API then refuse the same
+values with the same sentence; pydantic does the checking.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ Fraction = Annotated[float, at.Gt(0), at.Le(1)]
 Count = Annotated[int, at.Ge(1)]
 Seed = Annotated[int, at.Ge(0)]
 
-
-# Rows checked at once, so that a check needs no memory in proportion to the data.
+# Rows that are checked at once, so that a check needs little memory.
 _BLOCK = 4096
 
 
@@ -39,14 +38,29 @@ def _hints(target: Any) -> dict[str, Any]:
 
 
 def check_arguments(target: Callable[..., Any], values: Mapping[str, Any], prefix: str = "") -> None:
-    """Check ``values`` against the annotations of ``target`` (a dataclass or a function).
+    """Check values against the annotations of a function or a class.
 
-    Parameters whose annotation pydantic cannot judge (arrays, protocols) are left to the callee.
+    Parameters whose annotation pydantic does not know (arrays, protocols) are not checked.
+
+    Parameters
+    ----------
+    target : callable
+    values : mapping
+        Values by parameter name; other names are ignored.
+    prefix : str
+        Precedes the name in the message.
 
     Raises
     ------
     UserError
-        At the first value of a wrong type or out of range: key, value, what is accepted.
+        At the first value that has a wrong type or is out of range.
+
+    Examples
+    --------
+    >>> def encode(lam: Positive): ...
+    >>> check_arguments(encode, {"lam": -1.0})
+    Traceback (most recent call last):
+    zsl.errors.UserError: lam=-1.0 is not accepted: it should be greater than 0.
     """
     hints = _hints(target)
     for key, value in values.items():
@@ -55,7 +69,7 @@ def check_arguments(target: Callable[..., Any], values: Mapping[str, Any], prefi
 
 
 def check_value(annotation: Any, value: Any, key: str) -> None:
-    """Raise :class:`UserError` unless ``value`` satisfies ``annotation`` (strictly: no ``"3"`` for 3)."""
+    """Raise UserError unless ``value`` satisfies ``annotation``; nothing is converted, so ``"3"`` is not a number."""
     from pydantic import ValidationError
 
     adapter = _adapter(annotation)
@@ -66,7 +80,7 @@ def check_value(annotation: Any, value: Any, key: str) -> None:
     try:
         adapter.validate_python(value, strict=True)
     except ValidationError as error:
-        # A union reports one problem per member; together they are the list of what is accepted.
+        # A union reports one problem for each member, which together list what is accepted.
         problems = dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in error.errors())
         none_too = " or null" if type(None) in typing.get_args(annotation) else ""
         accepted = " or ".join(p for p in problems if p != "None")
@@ -75,7 +89,7 @@ def check_value(annotation: Any, value: Any, key: str) -> None:
 
 @lru_cache(maxsize=512)
 def _adapter(annotation: Any) -> Any:
-    """A pydantic validator, or None where the annotation is not a plain value."""
+    """The pydantic validator of an annotation, or None if pydantic does not know the type."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticSchemaGenerationError
 
@@ -86,7 +100,7 @@ def _adapter(annotation: Any) -> Any:
 
 
 def check_fields(instance: Any) -> None:
-    """Check every field of a dataclass instance; call it from ``__post_init__``."""
+    """Check every field of a dataclass instance against its annotation; made for ``__post_init__``."""
     values = {f.name: getattr(instance, f.name) for f in dataclasses.fields(instance) if f.init}
     check_arguments(type(instance), values, prefix=f"{type(instance).__name__}: ")
 
@@ -94,15 +108,32 @@ def check_fields(instance: Any) -> None:
 def as_matrix(
     X: Any, name: str, *, n_columns: int | None = None, n_rows: int | None = None, finite: bool = True
 ) -> Array:
-    """``X`` as a finite two-dimensional float array (float32 is kept, anything else becomes float64).
+    """Convert to a finite two-dimensional float array; float32 is kept, anything else becomes float64.
 
-    ``finite=False`` leaves the look for NaN and inf to a caller that has a cheaper one.
+    Parameters
+    ----------
+    X : array-like
+    name : str
+        Name of the argument, for the message.
+    n_columns, n_rows : int, optional
+        Expected shape.
+    finite : bool
+        ``False`` skips the check for NaN and inf.
+
+    Returns
+    -------
+    (n_rows, n_columns) float32 or float64
 
     Raises
     ------
     UserError
-        If it is not two-dimensional, has other than the expected rows or columns, is empty, holds NaN or inf, masked
-        entries or anything but numbers.
+        If X is not two-dimensional, has another shape than expected, is empty, or holds NaN, inf, masked entries or
+        anything but real numbers.
+
+    Examples
+    --------
+    >>> as_matrix([[1, 2]], "X")
+    array([[1., 2.]])
     """
     if np.ma.is_masked(X):
         raise UserError(f"{name} has {int(np.ma.getmaskarray(X).sum())} masked entries; fill or impute them.")
@@ -110,7 +141,7 @@ def as_matrix(
         X = np.asarray(X)
     except ValueError:
         raise UserError(f"{name} has rows of different lengths; a matrix with one sample per row is needed.") from None
-    _need_real(X.dtype, name)
+    check_real(X.dtype, name)
     if X.dtype != np.float32:
         try:
             X = X.astype(np.float64, copy=False)
@@ -128,42 +159,8 @@ def as_matrix(
     if n_rows is not None and X.shape[0] != n_rows:
         raise UserError(f"{name} has {X.shape[0]} rows where {n_rows} are needed.")
     for start in range(0, len(X) if finite else 0, _BLOCK):
-        _need_finite(X[start : start + _BLOCK], name, start)
+        check_finite(X[start : start + _BLOCK], name, start)
     return X
-
-
-class Rows:
-    """A matrix that is read piece by piece: anything with a shape that gives rows for a slice (memory maps, HDF5).
-
-    Pieces come as finite float arrays: float32 is kept, anything else becomes float64.
-    """
-
-    def __init__(self, source: Any, name: str) -> None:
-        if not hasattr(source, "dtype"):  # a table, a list
-            source = as_matrix(source, name)
-        shape = tuple(getattr(source, "shape", ()))
-        if len(shape) != 2 or 0 in shape:
-            raise UserError(f"{name} has shape {shape}; a matrix with one sample per row is needed.")
-        _need_real(source.dtype, name)
-        self.source, self.name, self.shape = source, name, shape
-        self.dtype = np.dtype(np.float32 if source.dtype == np.float32 else np.float64)
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __getitem__(self, which: Any) -> Array:
-        X = np.ascontiguousarray(self.source[which], dtype=self.dtype)
-        _need_finite(X, self.name, which.start or 0 if isinstance(which, slice) else 0)
-        if X.size:
-            _need_squares(self.name, X.dtype, 0.0, float(np.abs(X).max()), int(np.prod(self.shape)))
-        return X
-
-
-def need_small(X: Array, name: str, dtype: DTypeLike | None = None) -> None:
-    """Refuse X (n, p) with NaN, inf, or rows whose squared lengths ``dtype`` (its own) cannot hold, in one pass."""
-    if not row_squares(X).max() <= np.finfo(dtype or X.dtype).max:
-        as_matrix(X, name)
-        _need_squares(name, np.dtype(dtype or X.dtype), 0.0, float(np.abs(X).max()), X.shape[1])
 
 
 def row_squares(X: Array) -> Array:
@@ -173,45 +170,68 @@ def row_squares(X: Array) -> Array:
     return squares
 
 
-def need_squares(X: Array, name: str, dtype: DTypeLike | None = None) -> None:
-    """Refuse X (n, p) whose squares ``dtype`` (its own) cannot hold; zeros are fine. :class:`Rows` look when read.
+def check_no_overflow(X: Array, name: str, dtype: DTypeLike | None = None, *, allow_tiny: bool = False) -> None:
+    """Refuse a matrix that is not finite, or whose squares overflow or underflow.
 
-    Every model forms sums of squares. Overflow would make all scores infinite or equal, and underflow all distances
-    zero, without a word.
+    Every model forms sums of squares. An overflow would make all scores infinite or equal, an underflow would make all
+    distances zero, and neither raises an exception.
+
+    Parameters
+    ----------
+    X : (n, p)
+        A matrix of zeros is accepted.
+    name : str
+        Name of the argument, for the message.
+    dtype : optional
+        The type in which the squares are computed; by default that of X.
+    allow_tiny : bool
+        Whether squares may underflow.
 
     Raises
     ------
     UserError
-        If the square of the largest entry, times their number, exceeds the largest number of the type, or if that
-        square is below its smallest normal one.
+        If X holds NaN or inf, if the sum of squares may exceed the largest number of the type, or if the largest square
+        is below the smallest normal number of the type.
+
+    Examples
+    --------
+    >>> check_no_overflow(np.full((2, 2), 1e200), "X")
+    Traceback (most recent call last):
+    zsl.errors.UserError: X is as large as 1e+200, whose squares overflow in float64; scale it to length 1 (...).
     """
-    if isinstance(X, Rows):
-        return
-    blocks = (X[i : i + _BLOCK] for i in range(0, len(X), _BLOCK))
-    largest = max(max(float(B.max()), -float(B.min())) for B in blocks)
     dtype = np.dtype(dtype or X.dtype)
-    _need_squares(name, dtype, float(np.sqrt(float(np.finfo(dtype).tiny))), largest, X.size)
-
-
-def _need_squares(name: str, dtype: np.dtype[Any], low: float, largest: float, n: int) -> None:
-    high = float(np.sqrt(float(np.finfo(dtype).max) / n))
-    if largest > high or 0 < largest < low:
-        size, how = ("large", "overflow") if largest > high else ("small", "underflow")
+    tiny, huge = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max)
+    # One pass shows that nothing is wrong; only suspicious matrices need the exact limits below.
+    if X.shape[1] * tiny <= float(row_squares(X).max()) <= huge / len(X):
+        return
+    as_matrix(X, name)
+    largest = float(np.abs(X).max())
+    too_large = largest > np.sqrt(huge / X.size)
+    if too_large or (not allow_tiny and 0 < largest < np.sqrt(tiny)):
+        size, how = ("large", "overflow") if too_large else ("small", "underflow")
         raise UserError(
             f"{name} is as {size} as {largest:.0e}, whose squares {how} in {dtype}; "
             "scale it to length 1 (feature.l2=true, dataset.semantics.l2=true)."
         )
 
 
-def _need_real(dtype: np.dtype[Any], name: str) -> None:
+def check_real(dtype: np.dtype[Any], name: str) -> None:
+    """Raise UserError unless ``dtype`` is that of real numbers."""
     if dtype.kind == "c":
         raise UserError(f"{name} holds complex values; real numbers are needed.")
     if dtype.kind not in "biufO":
-        # Dates, durations and text would become numbers.
+        # NumPy would convert dates, durations and text to numbers.
         raise UserError(f"{name} holds {dtype} values; numbers are needed.")
 
 
-def _need_finite(X: Array, name: str, first: int) -> None:
+def check_finite(X: Array, name: str, first_row: int) -> None:
+    """Raise UserError if X holds NaN or inf; the message counts rows from ``first_row``."""
     if not np.isfinite(X).all():
         row, column = np.argwhere(~np.isfinite(X))[0]
-        raise UserError(f"{name} holds {X[row, column]} in row {first + row}, column {column}; remove or impute it.")
+        raise UserError(
+            f"{name} holds {X[row, column]} in row {first_row + row}, column {column}; remove or impute it."
+        )
+
+
+# zsl/inference/labels.py uses the former name.
+need_squares = check_no_overflow

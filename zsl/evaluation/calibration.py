@@ -1,12 +1,11 @@
-r"""Probabilities from scores, how honest they are, and what abstaining would gain.
+r"""Probabilities from scores, and measures of their calibration.
 
-Scores of models and rules have any scale, so they become probabilities by a softmax at a temperature that is fitted on
-validation classes (Guo et al., ICML 2017). No ranking changes, hence no accuracy.
+Scores of models and rules have arbitrary scales. A softmax turns them into probabilities at a temperature that is
+fitted on validation classes (Guo et al., ICML 2017). The ranking of the classes, and thus the accuracy, does not
+change.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -15,56 +14,92 @@ from scipy.stats import rankdata
 
 from zsl.checks import Array, Count, Positive, check_value
 from zsl.errors import UserError
-from zsl.evaluation.metrics import as_probabilities, as_scored, as_scores, hit_probability
+from zsl.evaluation.metrics import check_probabilities, check_scores, check_scores_labels, hit_probability
 
-# Temperatures from a thousandth to a thousand times the deviation of an image's scores: beyond them probabilities are
-# one-sided or uniform to three digits, and scores that separate validation images perfectly would have no optimum.
+# The temperature lies within a factor of 1000 of the deviation of an image's scores. Outside this range probabilities
+# are one-hot or uniform to three digits; without a limit, perfectly separating scores would have no optimum.
 _LOG_RANGE = np.log(1e3)
 
 
-class RiskCoverage(NamedTuple):
-    """The error rate of answering only the images with the highest confidence."""
-
-    coverage: Array
-    """(L,) 1/L, 2/L, ..., 1: share of images answered"""
-    risk: Array
-    """(L,) expected error rate among them, 0..1"""
-
-
 def probabilities(scores: Array, temperature: float) -> Array:
-    """(L, C) ``softmax(scores / temperature)``: rows sum to 1 and rank as the scores do; temperature > 0."""
+    """``softmax(scores / temperature)``: rows that sum to 1 and rank the classes as the scores do.
+
+    Parameters
+    ----------
+    scores : (L, C)
+    temperature : float > 0
+
+    Returns
+    -------
+    (L, C) float64
+
+    Examples
+    --------
+    >>> probabilities(np.array([[0.0, np.log(3.0)]]), temperature=1.0)
+    array([[0.25, 0.75]])
+    """
     return np.exp(_log_probabilities(scores, temperature))
 
 
 def nll(scores: Array, y: Array, temperature: float = 1.0) -> float:
-    """Mean negative log probability of the true classes y (L,), in nats; log C for constant scores (L, C)."""
+    """Mean negative log-likelihood of the true classes, in nats.
+
+    Parameters
+    ----------
+    scores : (L, C)
+    y : (L,) int
+        True classes 0..C-1.
+    temperature : float > 0
+
+    Returns
+    -------
+    float
+        log C for constant scores.
+
+    Examples
+    --------
+    >>> round(nll(np.zeros((3, 2)), np.array([0, 1, 1])), 4)
+    0.6931
+    """
     scores, y = _checked(scores, y)
     return float(-_log_probabilities(scores, temperature)[np.arange(len(y)), y].mean())
 
 
 def fit_temperature(scores: Array, y: Array) -> float:
-    r"""The temperature that minimises :func:`nll`, for scores (L, C) of **validation classes** and their labels y (L,).
+    r"""The temperature that minimises :func:`nll` on images of **validation classes**.
 
     In :math:`\beta = 1/T` the loss is convex, with the derivative
-    :math:`\operatorname{mean}(\mathbb{E}_{p}[s] - s_y)`, so its one zero is found by bracketing. Multiplying the scores
-    by a constant multiplies the temperature; adding one to an image's scores changes nothing.
+    :math:`\operatorname{mean}(\mathbb{E}_{p}[s] - s_y)`, so a bracketing method finds its only zero. Scaling the scores
+    scales the temperature; adding a constant to the scores of an image changes nothing.
+
+    Parameters
+    ----------
+    scores : (L, C)
+        Finite scores of validation images for validation classes.
+    y : (L,) int
+        True classes 0..C-1.
 
     Returns
     -------
     float
-        Between 1/1000 and 1000 times the root mean square deviation of scores from their image's mean: the lower end
-        where every true class has the best score, the upper end where scores are no better than none. 1 for scores that
-        are all equal.
+        Between 1/1000 and 1000 times the root mean square deviation of the scores from their image's mean. The lower
+        end means that every true class has the best score, the upper end that the scores carry no information. 1 if all
+        scores are equal.
 
     Raises
     ------
     UserError
-        For scores that are not finite, labels out of range.
+        For scores that are not finite or labels out of range.
+
+    Examples
+    --------
+    >>> round(fit_temperature(np.array([[2.0, 0.0]] * 4), np.array([0, 0, 0, 1])), 3)
+    1.82
     """
     scores, y = _checked(scores, y)
     centred = scores - scores.mean(axis=1, keepdims=True)
     top = np.abs(centred).max()
-    # What rounding leaves of equal scores is none.
+    # Differences of the size of rounding errors count as equal scores.
     if top <= 1e-12 * np.abs(scores).max():
         return 1.0
     scale = float(top * np.sqrt(((centred / top) ** 2).mean()))
@@ -83,21 +118,30 @@ def fit_temperature(scores: Array, y: Array) -> float:
 
 
 def ece(P: Array, y: Array, n_bins: int = 15) -> float:
-    """Expected calibration error: mean over images of the distance between confidence and accuracy of their bin, 0..1.
+    """Expected calibration error: the mean over images of ``|confidence - accuracy|`` of their bin, 0..1.
 
-    Confidence is the largest probability, accuracy the expected top-1 hit. Bins hold equally many images (equal mass),
-    so none is near empty, which equal-width bins of overconfident models are; images of equal confidence stay in one
-    bin, so the order of images does not matter. With L images in B bins even perfect calibration gives about
-    ``0.8 sqrt(accuracy (1 - accuracy) B / L)``: compare values of one L and B only.
+    Confidence is the largest probability, accuracy the expected top-1 hit. All bins hold the same number of images
+    (equal mass), because most bins of equal width are nearly empty for overconfident models. Images of equal confidence
+    share a bin, so the order of the images does not matter. With L images in B bins even perfect calibration gives
+    about ``0.8 sqrt(accuracy (1 - accuracy) B / L)``, so compare only values of the same L and B.
 
     Parameters
     ----------
     P : (L, C)
-        From :func:`probabilities`.
-    y : (L,)
+        Probabilities, such as those of :func:`probabilities`.
+    y : (L,) int
         True classes 0..C-1.
-    n_bins : int
-        At most one per image.
+    n_bins : int >= 1
+        Number of bins, at most L.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> round(ece(np.array([[0.8, 0.2]] * 5), np.array([0, 0, 0, 0, 1])), 6)
+    0.0
     """
     check_value(Count, n_bins, "n_bins")
     confidence, hit = _confidence(P, y)
@@ -108,28 +152,48 @@ def ece(P: Array, y: Array, n_bins: int = 15) -> float:
     return float(np.abs(gap).sum() / len(hit))
 
 
-def risk_coverage(P: Array, y: Array) -> RiskCoverage:
-    """Error rate against the share of images answered, the most confident first; P (L, C), y (L,).
+def aurc(P: Array, y: Array) -> float:
+    """Area under the risk-coverage curve, 0..1; lower is better.
 
-    Images of equal confidence come in random order: the risk is the expectation over it.
+    The risk at coverage k / L is the error rate over the k images with the highest confidence; the area is its mean
+    over k. Images of equal confidence come in random order, and the risk is the expectation over it. A confidence that
+    carries no information gives the error rate itself.
+
+    Parameters
+    ----------
+    P : (L, C)
+        Probabilities, such as those of :func:`probabilities`.
+    y : (L,) int
+        True classes 0..C-1.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> aurc(np.array([[0.9, 0.1], [0.6, 0.4]]), np.array([0, 1]))
+    0.25
     """
     confidence, hit = _confidence(P, y)
     _, group = np.unique(-confidence, return_inverse=True)
     mean_error = np.bincount(group, 1 - hit) / np.bincount(group)
-    answered = np.arange(1, len(hit) + 1)
-    return RiskCoverage(answered / len(hit), np.cumsum(mean_error[np.sort(group)]) / answered)
-
-
-def aurc(P: Array, y: Array) -> float:
-    """Area under :func:`risk_coverage`, its mean over all coverages, 0..1; lower is better.
-
-    Confidence that says nothing gives the error rate.
-    """
-    return float(risk_coverage(P, y).risk.mean())
+    return float((np.cumsum(mean_error[np.sort(group)]) / np.arange(1, len(hit) + 1)).mean())
 
 
 def calibration_report(scores: Array, y: Array, temperature: float) -> dict[str, float]:
-    """``nll``, ``ece`` and ``aurc`` of scores (L, C) at a temperature, and that ``temperature``."""
+    """Calibration of scores (L, C) with true classes y (L,) at a temperature.
+
+    Returns
+    -------
+    dict
+        ``temperature``, ``nll``, ``ece`` and ``aurc``.
+
+    Examples
+    --------
+    >>> calibration_report(np.zeros((2, 2)), np.array([0, 1]), temperature=1.0)["ece"]
+    0.0
+    """
     P = probabilities(scores, temperature)
     return {
         "temperature": temperature,
@@ -141,17 +205,17 @@ def calibration_report(scores: Array, y: Array, temperature: float) -> dict[str,
 
 def _log_probabilities(scores: Array, temperature: float) -> Array:
     check_value(Positive, temperature, "temperature")
-    scores = as_scores(scores).astype(np.float64, copy=False)
+    scores = check_scores(scores).astype(np.float64, copy=False)
     if not np.isfinite(scores.max(axis=1)).all():
         raise UserError("some images' best score is infinite; probabilities need finite ones, or minus infinity.")
-    # The best score goes to 0 first: what overflows after that is minus infinity, the right limit.
+    # With the best score moved to 0, an overflow gives minus infinity, which is the right limit.
     with np.errstate(over="ignore"):
         logits = (scores - scores.max(axis=1, keepdims=True)) / temperature
     return logits - logsumexp(logits, axis=1, keepdims=True)
 
 
 def _checked(scores: Array, y: Array) -> tuple[Array, Array]:
-    scores, y = as_scored(scores, y)
+    scores, y = check_scores_labels(scores, y)
     scores = scores.astype(np.float64, copy=False)
     if np.isinf(scores).any():
         raise UserError(
@@ -161,6 +225,6 @@ def _checked(scores: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _confidence(P: Array, y: Array) -> tuple[Array, Array]:
-    """(L,) largest probability and (L,) expected hit."""
-    P = as_probabilities(P)
+    """The largest probability (L,) and the expected top-1 hit (L,)."""
+    P = check_probabilities(P)
     return P.max(axis=1), hit_probability(P, y, 1)

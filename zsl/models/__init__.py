@@ -1,4 +1,4 @@
-"""Zero-shot models: the coupled dictionaries of the paper and the methods that the paper is compared with."""
+"""Zero-shot models: the paper's coupled dictionaries and the methods with which the paper is compared."""
 
 from zsl.models.ale import ALE
 from zsl.models.base import AttributePredictor, InductiveModel, Model

@@ -1,4 +1,4 @@
-"""ALE: violations cost by the rank that they give the own class."""
+"""ALE: a bilinear score whose loss weights violations by the rank of the image's own class."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ class ALE(Compatibility):
     .. math:: \min_W \tfrac1n \sum_i \frac{\ell_{r_i}}{r_i} \sum_{y \ne y_i}
         \max(0,\; m + x_i W s_y^\top - x_i W s_{y_i}^\top), \qquad \ell_r = \sum_{j=1}^{r} \tfrac1j
 
-    with r_i the number of classes that come within the margin of the own one, so that the first ranks count most. X
-    (n, p) features, S (C, q) attributes of the seen classes; training and parameters as in
-    :class:`zsl.models.compatibility.Compatibility`. The reference estimates r_i by drawing classes until one violates;
-    here it is counted. Scores are the products ``x W s'``.
+    X (n, p) are features, S (C, q) are attributes of the seen classes, and r_i is the number of classes within the
+    margin of the image's own class, so the first ranks count most. The reference estimates r_i by drawing classes until
+    one violates the margin; here r_i is counted. Scores are the products ``x W s'``. Training and parameters are those
+    of :class:`zsl.models.compatibility.Compatibility`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> ALE().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     def loss(self, F: Array, y: Array) -> tuple[float, Array]:

@@ -1,6 +1,7 @@
-"""What every model offers, and the classes that a model of one's own derives from.
+"""The interface of a zero-shot model, and the base classes of the models.
 
-:class:`InductiveModel` is the class to derive from: a dataclass of settings with ``_fit`` and ``_scores``.
+Derive a model of your own from :class:`InductiveModel`: it is a dataclass of settings with two methods, ``_fit`` and
+``_scores``. The base class checks arguments and data, so that the two methods hold the method's formulas alone.
 """
 
 from __future__ import annotations
@@ -12,32 +13,49 @@ from typing import Any, Literal, Protocol, Self, TypeVar, cast
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from zsl.checks import Array, Rows, as_matrix, check_fields, need_squares
+from zsl.checks import Array, as_matrix, check_fields, check_no_overflow
 from zsl.errors import UserError
 from zsl.linalg import cosines, squared_distances
+from zsl.models.rows import Rows
 
 T = TypeVar("T")
 Metric = Literal["cosine", "nearest", "dot"]
 
 
 class Model(Protocol):
-    """A zero-shot model. No unseen image and no unseen label is an argument of ``fit``, so none can leak."""
+    """Interface of a zero-shot model; ``fit`` has no argument for unseen images or labels, so none of them can leak."""
 
     def fit(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> Model:
-        """Learn from X (n, p), labels y (n,) 0..C-1, image attributes Z (n, q) and Z_unseen (M, q); returns self."""
+        """Learn from seen images.
+
+        Parameters
+        ----------
+        X : (n, p)
+            Features of the training images.
+        y : (n,) int
+            Their classes, 0..C-1.
+        Z : (n, q)
+            Attributes of every image, usually those of its class.
+        Z_unseen : (M, q)
+            Attributes of the unseen classes.
+
+        Returns
+        -------
+        self
+        """
         ...
 
     def scores(self, X: Array, class_attributes: Array | None = None) -> Array:
-        """Scores (L, C), larger is likelier, for the classes given; ``None``: for the unseen classes of ``fit``."""
+        """Scores (L, C) of images X (L, p) for classes (C, q); ``None`` stands for the unseen classes of ``fit``."""
         ...
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments, as of every scikit-learn estimator."""
+        """The constructor's arguments, as for every scikit-learn estimator."""
         ...
 
 
 class PredictMixin:
-    """``predict`` for everything that has ``scores``."""
+    """Adds ``predict`` to a class with ``scores``."""
 
     def predict(self, X: Array, class_attributes: Array | None = None) -> Array:
         """The class with the highest score for each image.
@@ -51,7 +69,8 @@ class PredictMixin:
 
         Returns
         -------
-        (L,) integers: rows of ``class_attributes``
+        (L,) int
+            Row numbers of ``class_attributes``.
         """
         return self.scores(X, class_attributes).argmax(axis=1)  # type: ignore[attr-defined]
 
@@ -59,26 +78,32 @@ class PredictMixin:
 def check_training(
     X: Array, y: Array, Z: Array, Z_unseen: Array, *, in_pieces: bool = False
 ) -> tuple[Array, Array, Array, Array]:
-    """The arguments of ``fit`` as float matrices and integer labels that fit together.
+    """Check the arguments of ``fit`` and convert them to float matrices and integer labels.
 
     Parameters
     ----------
     X, y, Z, Z_unseen
         As in :class:`Model`.
     in_pieces : bool
-        X may be anything that :class:`zsl.checks.Rows` reads; it stays where it is.
+        Whether X may stay in its file: it may be anything that :class:`zsl.models.rows.Rows` reads.
+
+    Returns
+    -------
+    X, y, Z, Z_unseen
+        The matrices in the dtype of X.
 
     Raises
     ------
     UserError
-        On NaN, shapes that disagree, numbers whose squares overflow or underflow, labels that are not 0..C_seen-1
-        or classes without images.
+        For NaN, shapes that disagree, numbers whose squares overflow or underflow, labels other than 0..C-1, or
+        classes without images.
     """
     X = cast(Array, Rows(X, "X")) if in_pieces and hasattr(X, "shape") else as_matrix(X, "X")
     Z = as_matrix(Z, "Z", n_rows=len(X))
     Z_unseen = as_matrix(Z_unseen, "Z_unseen", n_columns=Z.shape[1])
-    for what, name in ((X, "X"), (Z, "Z"), (Z_unseen, "Z_unseen")):
-        need_squares(what, name, X.dtype)
+    for matrix, name in ((X, "X"), (Z, "Z"), (Z_unseen, "Z_unseen")):
+        if not isinstance(matrix, Rows):
+            check_no_overflow(matrix, name, X.dtype)
     Z, Z_unseen = Z.astype(X.dtype, copy=False), Z_unseen.astype(X.dtype, copy=False)
     try:
         y = np.asarray(y)
@@ -88,7 +113,7 @@ def check_training(
         raise UserError(
             f"y has shape {y.shape} and type {y.dtype}; one integer for each of the {len(X)} rows of X is needed."
         )
-    # As many classes as images at most: a stray label must not make a count of its size.
+    # There are at most as many classes as images; without this test one huge label would make a huge count.
     if y.min() != 0 or y.max() >= len(y) or not np.bincount(y).all():
         raise UserError(
             f"y holds {y.min()} to {y.max()}; it must number the seen classes 0..C-1 without gaps, "
@@ -97,23 +122,29 @@ def check_training(
     return X, y, Z, Z_unseen
 
 
-def need_fitted(model: object, attribute: str) -> None:
+def check_fitted(model: object, attribute: str) -> None:
     """Raise UserError unless ``fit`` has set ``attribute``."""
     if getattr(model, attribute, None) is None:
         raise UserError(f"{type(model).__name__} is not fitted; call fit(X, y, Z, Z_unseen) first.")
 
 
 class GridCache:
-    """Keeps what the fits of one grid have in common: ``shared(key, compute)`` computes a value only once.
+    """Cache of the values that the fits of one grid share: ``shared(key, compute)`` computes a value only once.
 
-    A model that is fitted alone gets an empty cache, so the same code serves both.
+    A model that is fitted alone gets an empty cache, so its code is the same.
+
+    Examples
+    --------
+    >>> shared = GridCache()
+    >>> shared("two", lambda: 2), shared("two", lambda: 3)
+    (2, 2)
     """
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Any] = {}
 
     def __call__(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """The value under ``key``; ``compute()`` the first time. All that it depends on must be in the key."""
+        """Return the value under ``key``, computed the first time; the key must name everything it depends on."""
         if key not in self._kept:
             self._kept[key] = compute()
         return self._kept[key]
@@ -121,7 +152,7 @@ class GridCache:
 
 @contextmanager
 def _in_range(model: object) -> Iterator[None]:
-    """Settings and data that numbers cannot hold (a penalty of 1e300) end in a sentence."""
+    """Turn an overflow, as from a penalty of 1e300, into a UserError."""
     try:
         yield
     except (ArithmeticError, np.linalg.LinAlgError) as error:
@@ -132,13 +163,24 @@ def _in_range(model: object) -> Iterator[None]:
 
 
 def _shares_fits(kind: type) -> bool:
-    """Whether a model has ``fit_grid``, and no subclass replaced ``fit`` alone."""
+    """Whether a class has ``fit_grid``, and no subclass has overridden ``fit`` alone."""
     by = [next((c for c in kind.__mro__ if name in vars(c)), None) for name in ("fit", "fit_grid")]
     return by[1] is not None and by[0] is by[1]
 
 
 def fit_all(models: Sequence[Any], X: Array, y: Array, Z: Array, Z_unseen: Array) -> Iterator[Any]:
-    """Fit models to the same data, one after another, and share what fits of one kind have in common."""
+    """Fit models to the same data one after another; models of one class share computations.
+
+    Parameters
+    ----------
+    models : sequence of models
+    X, y, Z, Z_unseen
+        As in :meth:`Model.fit`.
+
+    Yields
+    ------
+    the fitted models, in order
+    """
     kinds = {type(model) for model in models}
     if len(models) > 1 and len(kinds) == 1 and _shares_fits(type(models[0])):
         yield from kinds.pop().fit_grid(models, X, y, Z, Z_unseen)
@@ -147,12 +189,12 @@ def fit_all(models: Sequence[Any], X: Array, y: Array, Z: Array, Z_unseen: Array
 
 
 class InductiveModel(PredictMixin, BaseEstimator):
-    """The class that an inductive model derives from.
+    """Base class of inductive models, which learn from seen images and their attributes alone.
 
     A subclass is a dataclass (``@dataclass(eq=False, repr=False)``) whose fields are its settings, with two methods:
 
-    * ``_fit(X, y, Z, shared)`` sets the fitted attributes, whose names end in ``_``. It gets neither an unseen image
-      nor an unseen class, so a subclass is inductive by construction. ``shared`` is a :class:`GridCache`.
+    * ``_fit(X, y, Z, shared)`` sets the fitted attributes, whose names end in ``_``. Its arguments contain neither an
+      unseen image nor an unseen class, so a subclass is inductive by construction. ``shared`` is a :class:`GridCache`.
     * ``_scores(X, S)`` returns the scores (L, C) of images X (L, p) for classes S (C, q).
 
     Examples
@@ -161,7 +203,7 @@ class InductiveModel(PredictMixin, BaseEstimator):
     >>> from zsl.linalg import class_means
     >>> @dataclass(eq=False, repr=False)
     ... class NearestSeenClass(InductiveModel):
-    ...     "Scores a class by how similar its attributes are to those of the nearest seen class."
+    ...     "Score a class by the similarity of its attributes to those of the nearest seen class."
     ...     def _fit(self, X, y, Z, shared):
     ...         self.means_, self.S_ = class_means(X, y), class_means(Z, y)
     ...     def _scores(self, X, S):
@@ -181,27 +223,27 @@ class InductiveModel(PredictMixin, BaseEstimator):
 
     @property
     def information(self) -> tuple[str, ...]:
-        """What training used beyond the seen images and their attributes: nothing."""
+        """What training used beyond the seen images and their attributes, which is nothing."""
         return ()
 
     def fit(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> Self:
-        """Learn from seen images; shapes as in :class:`Model`. ``Z_unseen`` is kept for ``scores`` alone.
+        """Learn from seen images; arguments as in :meth:`Model.fit`. ``scores`` alone uses ``Z_unseen``.
 
         Raises
         ------
         UserError
-            On arguments that do not fit together, see :func:`check_training`; on settings for which the fit is no
-            finite number.
+            For arguments that do not fit together, see :func:`check_training`, and for settings with which the fit
+            leaves the range of floating point.
         """
         return next(self.fit_grid([self], X, y, Z, Z_unseen))
 
     @classmethod
     def fit_grid(cls, models: Iterable[Self], X: Array, y: Array, Z: Array, Z_unseen: Array) -> Iterator[Self]:
-        """Fit models that differ in their settings to the same data, one after another, sharing what they can."""
+        """Fit models with different settings to the same data, one after another, with a shared cache."""
         X, y, Z, Z_unseen = check_training(X, y, Z, Z_unseen)
         shared = GridCache()
         for model in models:
-            # A field may have been set since the constructor looked.
+            # A field may have changed since the constructor checked it.
             check_fields(model)
             with _in_range(model):
                 model._fit(X, y, Z, shared)
@@ -209,11 +251,27 @@ class InductiveModel(PredictMixin, BaseEstimator):
             yield model
 
     def scores(self, X: Array, class_attributes: Array | None = None) -> Array:
-        """(L, C) scores of images X (L, p), larger is likelier; ``None``: for the unseen classes of ``fit``."""
+        """Score every image for every class; larger is likelier.
+
+        Parameters
+        ----------
+        X : (L, p)
+        class_attributes : (C, q), optional
+            The classes; by default the unseen classes of ``fit``.
+
+        Returns
+        -------
+        (L, C)
+
+        Raises
+        ------
+        UserError
+            Before ``fit``, for matrices that do not fit, and if scores leave the range of floating point.
+        """
         X = self._images(X)
         Z = self.Z_unseen_ if class_attributes is None else class_attributes
         Z = as_matrix(Z, "class_attributes", n_columns=self.Z_unseen_.shape[1])
-        need_squares(Z, "class_attributes", self.Z_unseen_.dtype)
+        check_no_overflow(Z, "class_attributes", self.Z_unseen_.dtype)
         with _in_range(self):
             scores = self._scores(X, Z.astype(self.Z_unseen_.dtype, copy=False))
             if not np.isfinite(scores).all():
@@ -221,9 +279,9 @@ class InductiveModel(PredictMixin, BaseEstimator):
         return scores
 
     def _images(self, X: Array) -> Array:
-        need_fitted(self, "Z_unseen_")
+        check_fitted(self, "Z_unseen_")
         X = as_matrix(X, "X", n_columns=self.n_features_)
-        need_squares(X, "X")
+        check_no_overflow(X, "X")
         return X
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
@@ -234,7 +292,13 @@ class InductiveModel(PredictMixin, BaseEstimator):
 
 
 class AttributePredictor(InductiveModel):
-    """A baseline that predicts attributes of an image, so that it goes with any label rule."""
+    """Base class of models that predict the attributes of an image, so that every label rule applies to them.
+
+    A subclass defines ``_attributes(X)`` and a setting ``metric``, which compares predicted and class attributes in the
+    scores, or scores of its own.
+    """
+
+    metric: Metric
 
     def predict_attributes(self, X: Array) -> Array:
         """Attributes (L, q) of images X (L, p)."""
@@ -243,9 +307,18 @@ class AttributePredictor(InductiveModel):
     def _attributes(self, X: Array) -> Array:
         raise NotImplementedError
 
+    def _scores(self, X: Array, S: Array) -> Array:
+        return compare(self._attributes(X), S, self.metric)
+
 
 def compare(U: Array, V: Array, metric: Metric) -> Array:
-    """(L, C) similarity of the rows of U (L, k) and of V (C, k): cosine, negative squared distance, or product."""
+    """Similarity (L, C) of the rows of U (L, k) and V (C, k): cosine, negative squared distance or inner product.
+
+    Examples
+    --------
+    >>> compare(np.array([[3.0, 4.0]]), np.eye(2), "cosine")
+    array([[0.6, 0.8]])
+    """
     if metric == "dot":
         return U @ V.T
     return cosines(U, V) if metric == "cosine" else -squared_distances(U, V)

@@ -1,4 +1,4 @@
-"""BiDiLEL: a discriminative latent space, into which unseen classes are placed by their distances to seen ones."""
+"""BiDiLEL: unseen classes get places in a discriminative latent space from their distances to seen classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsl.linalg import class_means, gram, ridge, spectrum, squared_distances
 from zsl.models.base import GridCache, InductiveModel
 from zsl.models.descent import descend
 
-# Distances below this share of the mean one would get a weight without bound.
+# Smaller distances than this share of the mean distance would get an unbounded weight.
 _CLOSEST = 1e-2
 
 
@@ -21,30 +21,38 @@ _CLOSEST = 1e-2
 class BiDiLEL(InductiveModel):
     r"""Bidirectional latent embedding (Wang and Chen, IJCV 2017), inductive form.
 
-    Bottom-up: a projection that keeps images of a class together, supervised LPP with equal weights within classes,
-    the leading solutions a (p,) of ``(X'X + alpha I) a = kappa (S_w + alpha I) a`` with S_w the scatter of the images X
-    (n, p) about their class means. Top-down: a class u is placed in the latent space by Sammon's stress,
+    Bottom-up, a projection keeps the images of a class together (supervised LPP with equal weights within classes). Its
+    columns are the leading solutions a (p,) of ``(X'X + alpha I) a = kappa (S_w + alpha I) a``, where S_w is the
+    scatter of the images X (n, p) about their class means. Top-down, Sammon's stress places a class u in the latent
+    space,
 
     .. math:: b_u = \arg\min_b \sum_c \frac{(\|b - b_c\| - \delta_{uc})^2}{\delta_{uc}}
 
-    over the seen classes c, b_c the latent means of their images and delta the distances of attributes. An image gets
-    the class whose place is nearest.
+    where c runs over the seen classes, b_c is the latent mean of their images and delta are distances of attributes. An
+    image gets the class with the nearest place.
 
-    Interpretations: the scale between distances of attributes and of latent means (the ratio of their means over pairs
-    of seen classes here); each class is placed on its own, without the reference's term between unseen classes, so that
-    scores of a class do not depend on which others are asked for; descent starts where a ridge regression from
-    attributes to latent means points.
+    Three parts are interpretations. The scale between distances of attributes and of latent means is the ratio of their
+    means over pairs of seen classes. Each class is placed on its own, without the reference's term between unseen
+    classes, so the scores of a class do not depend on the other classes. Descent starts at the prediction of a ridge
+    regression from attributes to latent means.
 
     Parameters
     ----------
     alpha : float > 0
-        Relative to the mean diagonal of X'X.
-    n_components : int
-        At most C_seen - 1 directions tell seen classes apart; more are not used.
+        Regularisation, relative to the mean diagonal of X'X.
+    n_components : int >= 1
+        Dimension of the latent space, at most C_seen - 1.
 
     Attributes
     ----------
     P_ : (p, d), b_ : (C_seen, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> BiDiLEL().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     alpha: Positive = 1.0
@@ -70,12 +78,12 @@ class BiDiLEL(InductiveModel):
         latent, semantic = (np.sqrt(squared_distances(A, A))[pairs] for A in (self.b_, S))
         mean = float(semantic.mean()) if semantic.size else 0.0
         self.scale_ = float(latent.mean()) / mean if mean > 0 else 1.0
-        # Means that all coincide have no scale.
+        # If all means coincide, there is no scale.
         self.closest_ = (_CLOSEST * float(latent.mean()) if latent.size else 0.0) or 1.0
         self.towards_ = ridge(spectrum(S), S.T @ self.b_, 1.0)
 
     def places(self, S: Array) -> Array:
-        """(C, d) places in the latent space of classes with attributes S (C, q)."""
+        """Places (C, d) in the latent space of classes with attributes S (C, q)."""
         S = S.astype(np.float64)
         delta = np.maximum(self.scale_ * np.sqrt(squared_distances(S, self.S_)), self.closest_)
         return np.array(

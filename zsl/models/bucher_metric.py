@@ -1,4 +1,4 @@
-"""A metric between images and attributes, learned together with the prediction of attributes."""
+"""BucherMetric: a metric between images and attributes, learned together with the prediction of attributes."""
 
 from __future__ import annotations
 
@@ -21,35 +21,42 @@ class BucherMetric(AttributePredictor):
         \min \tfrac1{nC} \sum_{i, c} w_{ic} \bigl[1 - t_{ic} (\tau - d^2(x_i, s_c))\bigr]_+^2
         + \tfrac{\lambda}{n} \sum_i \|x_i W_X + b - z_i\|^2 + \mu (\|W_X\|_F^2 + \|W_A\|_F^2)
 
-    with X (n, p) features, z_i (q,) the attributes of image i, s_c those of the C seen classes, t = 1 for the image's
-    own class and -1 for the others, W_X (p, q), b (q,), W_A (q, m) and tau learned. Scores are ``-d^2``.
+    X (n, p) are features, z_i (q,) the attributes of image i, s_c those of the C seen classes; t is 1 for the image's
+    own class and -1 for the others. W_X (p, q), b (q,), W_A (q, m) and tau are learned. Scores are ``-d^2``.
 
-    The hinge is squared, which makes the objective smooth, and all pairs count, the C - 1 wrong ones of an image
-    together as much as the right one (w); the reference draws pairs. Both are interpretations. L-BFGS from the
-    identity for W_A and zero for W_X.
+    Two parts are interpretations: the hinge is squared, which makes the objective smooth, and all pairs count, where
+    the reference draws pairs. The weights w give the C - 1 wrong pairs of an image together as much weight as the right
+    one. L-BFGS starts from the identity for W_A and from zero for W_X.
 
     Parameters
     ----------
-    n_metric : int
-        m; at most the rank of the seen classes' attributes is used.
-    lam, mu : float >= 0, > 0
-    max_iter, tol
-        L-BFGS ends at a gradient of ``tol`` times the one at the start or after ``max_iter`` iterations, whichever is
-        first: mostly the latter, and then far above ``tol`` (up to 0.3); the log says so. ``max_iter`` is thus a
-        setting of the method, as early stopping is.
+    n_metric : int >= 1
+        m, at most the rank of the seen classes' attributes.
+    lam : float >= 0
+    mu : float > 0
+    max_iter : int >= 1
+    tol : float > 0
+        L-BFGS ends when the gradient is ``tol`` times that at the start, or after ``max_iter`` iterations. It mostly
+        ends by ``max_iter``, far above ``tol``, and the log says so; ``max_iter`` then acts as early stopping.
 
     Attributes
     ----------
     WX_ : (p, q), b_ : (q,), WA_ : (q, m), tau_ : float
     residual_ : float
-        Largest entry of the gradient reached, as a share of the largest at the start, in the scaled directions of the
-        features in which the descent runs. Above ``tol`` where ``max_iter`` or rounding ended the fit.
+        Largest entry of the final gradient as a share of the largest at the start, in the scaled coordinates of the
+        descent. It is above ``tol`` if ``max_iter`` or rounding ended the fit.
 
     Notes
     -----
-    Sums are in double precision whatever the features are in, but the problem is not convex and the descent rarely
-    runs to its end: features rounded to single precision can end elsewhere, with scores that differ in the second
-    digit.
+    The problem is not convex and the descent rarely converges, so features that are rounded to single precision can
+    give other scores, although all sums are in double precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> BucherMetric().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     n_metric: Count = 50
@@ -94,8 +101,8 @@ class BucherMetric(AttributePredictor):
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         dtype, X, Z = X.dtype, X.astype(np.float64, copy=False), Z.astype(np.float64, copy=False)
         S = shared("S", lambda: class_means(Z, y))
-        # Directions in which seen classes do not differ are zero at the minimum: they need not be learned. Images with
-        # attributes of their own may differ in any.
+        # At the minimum W is zero in directions in which the seen classes do not differ, so these are not learned.
+        # Images with attributes of their own may differ in any direction.
         of = Z if not (S[y] == Z).all() else S
         Q = shared("Q", lambda: row_space(of.astype(dtype)).astype(np.float64))
         Sq, Zq = S @ Q, Z @ Q

@@ -1,4 +1,4 @@
-"""Class prototypes whose structure is aligned with that of the attributes by a pair of dictionaries."""
+"""CDLJiang: class prototypes whose structure a pair of dictionaries aligns with that of the attributes."""
 
 from __future__ import annotations
 
@@ -19,34 +19,41 @@ class CDLJiang(InductiveModel):
     .. math:: \min_{P, C, D_1, D_2} \|X - H P\|_F^2 + \alpha \|P - C D_1\|_F^2 + \beta \|S - C D_2\|_F^2
         + \epsilon \|C\|_F^2, \qquad \|d\| \le 1 \text{ for every atom}
 
-    with X (n, p) features, H (n, K) one-hot labels, P (K, p) prototypes and S (K, q) attributes of the K seen classes,
-    C (K, r) their common codes without sparsity, D_1 (r, p) and D_2 (r, q) atoms. Each block is minimised in turn, in
-    closed form or, for the atoms, by projected block descent, so that the objective never rises. A class u has the code
-    ``c_u = argmin |s_u - c D_2|^2 + (epsilon / beta) |c|^2``, the prototype ``c_u D_1``, and the image x gets the class
-    of the most similar prototype.
+    X (n, p) are features, H (n, K) one-hot labels, P (K, p) prototypes and S (K, q) attributes of the K seen classes; C
+    (K, r) are their common codes, which are not sparse, and D_1 (r, p) and D_2 (r, q) are atoms. Each block is
+    minimised in turn, in closed form or, for the atoms, by projected block descent, so the objective never rises. A
+    class u has the code ``c_u = argmin |s_u - c D_2|^2 + (epsilon / beta) |c|^2`` and the prototype ``c_u D_1``; an
+    image gets the class of the most similar prototype.
 
-    The reference's text was not at hand. The terms in alpha and beta are the published ones; the penalty on C is ours
-    (without it codes of classes outside the span of ``D_2`` are not determined), and the reference's further adaptation
-    to unseen classes is left out.
+    The terms in alpha and beta are the published ones. The penalty on C is ours: without it the codes of classes
+    outside the span of ``D_2`` are not determined. The reference's further adaptation to unseen classes is left out. We
+    did not have the full text of the reference.
 
     Parameters
     ----------
     n_atoms : int, optional
-        r; ``None``: the number of seen classes.
+        r; ``None`` takes the number of seen classes.
     alpha, beta, epsilon : float > 0
-        ``alpha`` is compared with the number of images of a class.
+        ``alpha`` matters in relation to the number of images of a class.
     metric : "cosine", "nearest" or "dot"
-        Similarity of images and prototypes; the reference's is the cosine.
-    n_iter : int
+        Similarity of images and prototypes; the reference has the cosine.
+    n_iter : int >= 1
         Rounds over the blocks.
-    seed : int
-        Of the classes from which the atoms start.
+    seed : int >= 0
+        Seed of the draw of the classes from which the atoms start.
 
     Attributes
     ----------
     D1_, D2_, C_, P_
     objective_ : list of float
-        After every round.
+        The objective after every round.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> CDLJiang().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     n_atoms: Count | None = None
@@ -78,12 +85,12 @@ class CDLJiang(InductiveModel):
         self.D1_, self.D2_ = D1.astype(X.dtype), D2.astype(X.dtype)
 
     def _start(self, P: Array, S: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Prototypes and attributes of the same classes as atoms, so that the first codes suit both."""
+        """Initial atoms: prototypes and attributes of the same classes, so that the first codes suit both."""
         r = self.n_atoms or len(S)
         order = rng.permutation(len(S))[:r]
         D1, D2 = P[order], S[order]
         if r > len(S):
-            # Every further atom mixes classes, by the same weights in both spaces.
+            # Further atoms are mixtures of classes, with the same weights in both spaces.
             weights = rng.standard_normal((r - len(S), len(S))) / np.sqrt(len(S))
             D1, D2 = np.vstack([D1, weights @ P]), np.vstack([D2, weights @ S])
         return tuple(D / np.maximum(np.linalg.norm(D, axis=1, keepdims=True), 1) for D in (D1, D2))
@@ -93,7 +100,7 @@ class CDLJiang(InductiveModel):
         return np.linalg.solve(H, (self.alpha * P @ D1.T + self.beta * S @ D2.T).T).T
 
     def _objective(self, P: Array, C: Array, D1: Array, D2: Array, S: Array, means: Array, counts: Array) -> float:
-        """All but the spread of images about their class means, which no block changes."""
+        """The objective without the spread of the images about their class means, which no block changes."""
         return float(
             (counts * (means - P) ** 2).sum()
             + self.alpha * ((P - C @ D1) ** 2).sum()
@@ -102,7 +109,7 @@ class CDLJiang(InductiveModel):
         )
 
     def prototypes(self, S: Array) -> Array:
-        """(C, p) prototypes of classes with attributes S (C, q)."""
+        """Prototypes (C, p) of classes with attributes S (C, q)."""
         H = self.D2_ @ self.D2_.T + self.epsilon / self.beta * np.eye(len(self.D2_), dtype=self.D2_.dtype)
         return np.linalg.solve(H, self.D2_ @ S.T).T @ self.D1_
 

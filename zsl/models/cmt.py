@@ -1,4 +1,4 @@
-"""CMT: attributes by a small neural network."""
+"""CMT: a small neural network predicts the attributes of an image."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from zsl.checks import Array, Count, Positive, Seed
 from zsl.linalg import Conditioned, Spectrum, spectrum
-from zsl.models.base import AttributePredictor, GridCache, Metric, compare
+from zsl.models.base import AttributePredictor, GridCache, Metric
 from zsl.models.descent import descend
 
 
@@ -18,29 +18,38 @@ class CMT(AttributePredictor):
 
     .. math:: \min_{T_1, T_2} \sum_i \|z_i - \tanh(x_i T_1) T_2\|^2 + \lambda (\|T_1\|^2 + \|T_2\|^2)
 
-    with X (n, p) features, Z (n, q) attributes of each image, T_1 (p, h), T_2 (h, q). Not convex: L-BFGS on all images
-    from random values under ``seed``. The class most similar to the predicted attributes is predicted.
+    X (n, p) are features, Z (n, q) are attributes of each image; T_1 (p, h) and T_2 (h, q) are learned. The problem is
+    not convex; L-BFGS on all images starts from random values. An image gets the class most similar to its predicted
+    attributes.
 
     Parameters
     ----------
-    n_hidden : int
-        h.
+    n_hidden : int >= 1
+        h, the width of the hidden layer.
     lam : float > 0
     metric : "cosine", "nearest" or "dot"
-        ``nearest`` is the reference's; on centred attributes it favours short attribute rows.
-    max_iter, tol
-        L-BFGS ends at a gradient of ``tol`` times the one at the start or after ``max_iter`` iterations, whichever is
-        first: on data of some thousand images the default limit is, and ends above ``tol`` (1e-3 to 1e-2); the log
-        says so. ``max_iter`` is thus a setting of the method, as early stopping is; and as the problem is not convex,
-        features rounded to single precision end at scores that differ by up to a tenth.
-    seed : int
+        The reference has ``nearest``, which favours short attribute rows if attributes are centred.
+    max_iter : int >= 1
+    tol : float > 0
+        L-BFGS ends when the gradient is ``tol`` times that at the start, or after ``max_iter`` iterations. On thousands
+        of images it ends by ``max_iter``, and the log says so; ``max_iter`` then acts as early stopping, and features
+        that are rounded to single precision can give other scores.
+    seed : int >= 0
+        Seed of the initial values.
 
     Attributes
     ----------
     T1_ : (p, h), T2_ : (h, q)
     residual_ : float
-        Largest entry of the gradient reached, as a share of the largest at the start, in the scaled directions of the
-        features in which the descent runs. Above ``tol`` where ``max_iter`` or rounding ended the fit.
+        Largest entry of the final gradient as a share of the largest at the start, in the scaled coordinates of the
+        descent. It is above ``tol`` if ``max_iter`` or rounding ended the fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> CMT().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     n_hidden: Count = 50
@@ -69,7 +78,7 @@ class CMT(AttributePredictor):
     def _train(self, X: Array, Z: Array, of: Spectrum) -> tuple[Array, Array, float]:
         rng = np.random.default_rng(self.seed)
         p, q, h, k = X.shape[1], Z.shape[1], self.n_hidden, len(of.values)
-        # The attributes' weights give the hidden layer a curvature of about 2 |T2|^2 / h, which starts at 2 q / h.
+        # T2 gives the hidden layer a curvature of about 2 |T2|^2 / h, which is 2 q / h at the start.
         space = Conditioned(of, q / h / self.lam, X.dtype)
         T1, T2 = rng.standard_normal((p, h)) / np.sqrt(p), rng.standard_normal((h, q)) / np.sqrt(h)
         start = np.concatenate([space.coordinates(T1).ravel(), T2.ravel()])
@@ -87,6 +96,3 @@ class CMT(AttributePredictor):
 
     def _attributes(self, X: Array) -> Array:
         return np.tanh(X @ self.T1_) @ self.T2_
-
-    def _scores(self, X: Array, S: Array) -> Array:
-        return compare(self._attributes(X), S, self.metric)

@@ -1,4 +1,4 @@
-"""What the compatibility learners share: a bilinear score trained by ranking, in mini-batches."""
+"""Base class of the compatibility models: a bilinear score, trained by ranking in mini-batches."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from zsl.models.base import GridCache, InductiveModel
 
 @dataclass(eq=False, repr=False)
 class Compatibility(InductiveModel):
-    r"""Scores ``F(x, s) = x W s'`` that rank an image's own class first; subclasses say what a wrong ranking costs.
+    r"""Learn scores ``F(x, s) = x W s'`` that rank an image's own class first; subclasses define the loss.
 
-    Stochastic subgradient descent on ``1/n sum_i loss(F(x_i, .), y_i)``: in every epoch the images are permuted, every
-    batch of them makes one step of ``lr`` times its mean subgradient, as matrix products. The references take one image
-    at a time; a batch is the same method with less noise. W starts at zero, so that it stays in the span of the seen
-    classes' attributes and no part of it is left over from a random start. There is no penalty: ``lr`` times the number
-    of epochs bounds W. As the losses are homogeneous, only ``lr / margin`` matters.
+    Training is stochastic subgradient descent on ``1/n sum_i loss(F(x_i, .), y_i)``. Every epoch permutes the images,
+    and every batch makes one step of ``lr`` times its mean subgradient. The references take one image at a time; a
+    batch is the same method with less noise. W starts at zero and therefore stays in the span of the seen classes'
+    attributes. There is no penalty: ``lr`` times the number of epochs bounds W. The losses are homogeneous, so only
+    ``lr / margin`` matters.
 
     Parameters
     ----------
     margin : float > 0
-        By how much the own class should lead.
+        Required lead of the image's own class.
     lr : float > 0
-        Step length; images and attributes are taken to have unit length.
-    n_epochs, batch_size : int
+        Step length, for images and attributes of unit length.
+    n_epochs, batch_size : int >= 1
     average : bool
-        Return the mean of W over the second half of the epochs rather than the last W.
-    seed : int
-        Of the permutations.
+        Whether W_ is the mean of W over the second half of the epochs or the last W.
+    seed : int >= 0
+        Seed of the permutations.
 
     Attributes
     ----------
@@ -56,13 +56,13 @@ class Compatibility(InductiveModel):
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         S = shared("S", lambda: class_means(Z, y).astype(X.dtype))
-        # W = V Q' with Q spanning the rows of S: the products are as large as the rank of S, not as q.
+        # W = V Q', where Q spans the rows of S, so the products have the size of the rank of S and not of q.
         Q = shared("Q", lambda: row_space(S))
         rng = np.random.default_rng(self.seed)
         self.W_ = self._descend(X, y, S @ Q, (self._start(X.shape[1], S.shape[1], rng) @ Q).astype(X.dtype), rng) @ Q.T
 
     def _start(self, p: int, q: int, rng: np.random.Generator) -> Array:
-        """W before training, (p, q); a subclass may have more of them, (..., p, q)."""
+        """W before training, (p, q); a subclass may return several matrices, (..., p, q)."""
         return np.zeros((p, q))
 
     def _step(self, X: Array, y: Array, S: Array, W: Array) -> tuple[float, Array]:
@@ -94,15 +94,15 @@ class Compatibility(InductiveModel):
 
 
 def row_space(S: Array) -> Array:
-    """(q, k) orthonormal columns that span the rows of S (C, q)."""
+    """Orthonormal columns (q, k) that span the rows of S (C, q)."""
     _, sizes, Vt = np.linalg.svd(S, full_matrices=False)
     keep = sizes > max(S.shape) * np.finfo(S.dtype).eps * sizes[0]
-    # A table of zeros spans nothing; one direction keeps the shapes valid.
+    # A table of zeros has rank 0; one direction keeps the shapes valid.
     return Vt[: max(int(keep.sum()), 1)].T
 
 
 def excess(F: Array, y: Array, margin: float) -> Array:
-    """(b, C) by how much each class comes within ``margin`` of the own one or above it; 0 for the own class."""
+    """(b, C) amount by which each class violates the margin of the image's own class; 0 for the own class itself."""
     rows = np.arange(len(y))
     E = F - (F[rows, y] - margin)[:, None]
     np.maximum(E, 0, out=E)
@@ -111,7 +111,7 @@ def excess(F: Array, y: Array, margin: float) -> Array:
 
 
 def pull_own(G: Array, y: Array) -> Array:
-    """Complete a subgradient (b, C) over the other classes by the own class's entry: each row sums to zero."""
+    """Set the own class's entry of a subgradient (b, C) so that each row sums to zero."""
     rows = np.arange(len(y))
     G[rows, y] = -G.sum(axis=1)
     return G

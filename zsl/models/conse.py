@@ -1,4 +1,4 @@
-"""ConSE: a convex combination of the attributes of the seen classes an image may be."""
+"""ConSE: the attributes of an image are a convex combination of those of the likeliest seen classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from zsl.checks import Array, Count, Positive
 from zsl.linalg import class_means, spectrum
-from zsl.models.base import AttributePredictor, GridCache, Metric, compare
+from zsl.models.base import AttributePredictor, GridCache, Metric
 from zsl.models.one_vs_rest import Linear, fit_linear, multinomial
 
 
@@ -19,27 +19,35 @@ class ConSE(AttributePredictor):
 
     .. math:: f(x) = \frac{\sum_{t \le T} p(y_t | x)\, s_{y_t}}{\sum_{t \le T} p(y_t | x)}
 
-    over the T likeliest seen classes of a softmax classifier of X (n, p); the unseen class whose attributes are most
-    similar to f(x) is predicted. The reference takes the softmax of a deep network; here it is a linear one,
+    The sum is over the T likeliest seen classes by a softmax classifier of X (n, p). An image gets the class whose
+    attributes are most similar to f(x). The reference takes the softmax of a deep network; here the classifier is
+    linear,
 
     .. math:: \min_{W, b} \tfrac12 \|W\|^2 - C \sum_i \log p(y_i | x_i).
 
-    In the generalised setting predictions are combinations of seen classes and hardly ever leave them.
+    In the generalised setting the predictions, as combinations of seen classes, are hardly ever an unseen class.
 
     Parameters
     ----------
-    T : int
-        Classes in the combination; more than there are counts as all of them.
+    T : int >= 1
+        Number of classes in the combination, at most all of them.
     C : float > 0
         Weight of the loss. It also calibrates: an overconfident softmax makes every T act like 1.
     metric : "cosine", "nearest" or "dot"
-        The cosine is the reference's; it needs centred attributes.
+        The reference has the cosine, which needs centred attributes.
     tol : float > 0
-        Residual at which the classifier's fit stops.
+        Residual at which the fit of the classifier stops.
 
     Attributes
     ----------
     classifier_ : Linear, S_ : (C_seen, q)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> ConSE().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     T: Count = 10
@@ -64,6 +72,3 @@ class ConSE(AttributePredictor):
             smallest = np.partition(p, -self.T, axis=1)[:, -self.T, None]
             p = np.where(p >= smallest, p, 0)
         return p / p.sum(axis=1, keepdims=True) @ self.S_
-
-    def _scores(self, X: Array, S: Array) -> Array:
-        return compare(self._attributes(X), S, self.metric)

@@ -1,4 +1,4 @@
-"""COSTA: classifiers of unseen classes as mixtures of classifiers of seen ones."""
+"""COSTA: the classifier of an unseen class is a mixture of the classifiers of the seen classes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,25 @@ class COSTA(InductiveModel):
     .. math:: w_u = \sum_k \beta_{uk} w_k, \qquad
         \beta_{uk} = \frac{\exp(\cos(s_u, s_k) / \tau)}{\sum_l \exp(\cos(s_u, s_l) / \tau)}
 
-    with w_k (p,) one-versus-rest linear SVMs of the seen classes,
-    ``min 1/2 |w|^2 + C sum_i max(0, 1 - t_i (x_i w + b))^2``. The reference takes
-    beta from the co-occurrence of labels; its data have several labels per image, ours one, so the similarity of
-    attributes stands in (an interpretation), and so does its form.
+    w_k (p,) are one-versus-rest linear SVMs of the seen classes, ``min 1/2 |w|^2 + C sum_i max(0, 1 - t_i (x_i w +
+    b))^2``. The reference takes beta from the co-occurrence of labels, because its images have several labels. Ours
+    have one, so beta is a softmax of the similarity of attributes, which is an interpretation.
 
     Parameters
     ----------
     C : float > 0
         Weight of the SVM's loss.
     temperature : float > 0
-        tau: small ones copy the most similar seen class, large ones average all.
+        tau: a small value copies the most similar seen class, a large one averages all classes.
     tol : float > 0
-        Residual at which the SVMs' fit stops.
+        Residual at which the fit of the SVMs stops.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> COSTA().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     C: Positive = 1.0

@@ -1,4 +1,4 @@
-"""Coupled dictionary learning (the paper's Algorithm 1)."""
+"""Coupled dictionary learning (the paper's Algorithm 1): visual and semantic dictionaries that share codes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
-from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, check_fields, need_squares
+from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, check_fields, check_no_overflow
 from zsl.errors import UserError
 from zsl.linalg import squared_distances
-from zsl.models.base import PredictMixin, check_training, need_fitted
-from zsl.models.coupling import Attributes, Joint, Visual, semantic_atoms
+from zsl.models.base import PredictMixin, check_fitted, check_training
+from zsl.models.coupling import ImageAttributes, Joint, Visual, semantic_atoms
 from zsl.sparse import Codes, Encoder, lambda_max, objective, sparse_encode
 from zsl.sparse.checkpoint import Checkpoint, check_name, fingerprint
 from zsl.sparse.dictionary import unit_atoms
-from zsl.sparse.learning import State, learn
+from zsl.sparse.learning import learn
+from zsl.sparse.state import State
 
-# Above this, learning a dictionary is no longer a matter of minutes on two cores; n_atoms=... goes beyond.
+# The default number of atoms stays below this limit, so that learning takes minutes and not hours on two cores.
 MAX_ATOMS = 2560
-# Rows looked at together where nothing else decides.
+# Rows that are read at once.
 _BLOCK = 4096
 
 
@@ -33,7 +34,7 @@ _BLOCK = 4096
 class CoupledDictionaries(PredictMixin, BaseEstimator):
     r"""Visual and semantic dictionaries ``Dx`` and ``Dz`` that share the sparse codes of the seen images.
 
-    Training alternates, with N seen images, M unseen classes and one atom per row,
+    With N seen images, M unseen classes and one atom per row, training minimises
 
     .. math::
         F_x &= \tfrac1N \sum_i \bigl( \tfrac1p \|x_i - a_i D_x\|^2 + \tfrac\lambda r |a_i|_1 \bigr) \\
@@ -41,76 +42,55 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
                + \tfrac1M \sum_m \bigl( \tfrac1q \|z'_m - b_m D_z\|^2 + \tfrac\lambda r |b_m|_1 \bigr)
                + \tfrac\beta q \|D_z\|_F^2
 
-    over ``A, Dx`` first (Eq. 3, ``eq:opt1``) and, with ``A`` held fixed, over ``B, Dz`` (Eq. 4, ``eq:opt2``), with
-    the weights of the joint problem (Eq. 2, ``eq:maineq``) that the alternation stands for.
+    by alternation: F_x over ``A, Dx`` first (Eq. 3, ``eq:opt1``) and then, for fixed ``A``, F_z over ``B, Dz`` (Eq. 4,
+    ``eq:opt2``). The weights are those of the joint problem (Eq. 2, ``eq:maineq``), which the alternation approximates.
 
     Parameters
     ----------
     n_atoms : int, optional
-        r. ``None``: a quarter more than max(p, q), as the paper asks r > max(p, q), but no more than there are
-        images and no more than ``MAX_ATOMS``.
+        r, the number of atoms. ``None``: 1.25 max(p, q), since the paper asks for r > max(p, q), but at most the number
+        of images and at most ``MAX_ATOMS``.
     lam : float > 0, optional
-        lambda, before the 1/r. Where it is given, ``lam_relative`` is not used.
+        lambda, before the 1/r. If ``lam`` is given, ``lam_relative`` is not used.
     lam_relative : float > 0
-        lambda as a share of the mean over the training images of the lambda at which their codes vanish under the
-        initial dictionary (:func:`zsl.sparse.lambda_max`): means the same for any features and any r.
+        lambda as a share of the mean lambda at which the codes of the training images vanish under the initial
+        dictionary (:func:`zsl.sparse.lambda_max`). A share means the same for all features and all r.
     beta : float > 0
-        Ridge penalty: on ``Dz`` always, on ``Dx`` with ``atoms="ridge"``.
+        Ridge penalty on ``Dz``, and with ``atoms="ridge"`` also on ``Dx``.
     n_iter : int >= 0
-        Alternations for each dictionary. 0: ``Dx`` stays as ``init`` has it, and ``Dz`` is fitted to the seen codes.
+        Alternations for each dictionary. With 0, ``Dx`` stays at its initial value and ``Dz`` is fitted to the codes.
     coupling : "sequential" or "joint"
-        Algorithm 1; or Eq. (2) minimised over A, B, Dx and Dz in turn, the codes A estimated from images and
-        attributes at once (:class:`zsl.models.coupling.Joint`). Test images are coded by Eq. (5) either way, without
-        attributes: other codes than those ``"joint"`` fitted both dictionaries to. See the note below.
+        ``"sequential"`` is Algorithm 1. ``"joint"`` minimises Eq. (2) over A, B, Dx and Dz in turn, with codes A that
+        see images and attributes at once (:class:`zsl.models.coupling.Joint`). Test images have no attributes and are
+        coded by Eq. (5) either way, so ``"joint"`` fits both dictionaries to other codes than it uses later; see Notes.
     atoms : "unit_ball" or "ridge"
-        Atoms of both dictionaries confined to the unit ball (Eqs. 1-2), or only penalised by beta (Eqs. 3-4).
+        Confine the atoms of both dictionaries to the unit ball (Eqs. 1-2), or penalise them by beta (Eqs. 3-4).
     update : "exact" or "gradient"
-        ``Dx`` after each coding: minimised exactly, in closed form (``atoms="ridge"``) or atom by atom in one pass
-        (``"unit_ball"``); or moved by a few projected gradient steps (:func:`zsl.sparse.dictionary.gradient_atoms`).
+        Minimise exactly over ``Dx`` after each coding, in closed form (``atoms="ridge"``) or by one pass over the atoms
+        (``"unit_ball"``); or take a few projected gradient steps (:func:`zsl.sparse.dictionary.gradient_atoms`).
         Neither raises the objective.
     unseen_weight : "eq2", "eq4" or "none"
-        Weight of the unseen classes in ``F_z``: 1/M as above; 1/N as Eq. (4) has it; no B term at all.
+        Weight of the unseen classes in ``F_z``: 1/M as above, 1/N as in Eq. (4), or no B term at all.
     init : "samples", "random" or "pca"
-        ``Dx`` starts from training images drawn without replacement, from Gaussian atoms as Algorithm 1 says, or from
-        the leading right singular vectors of X. Gaussian atoms fill up what the first and the last do not have.
+        ``Dx`` starts from training images drawn without replacement, from Gaussian atoms as in Algorithm 1, or from the
+        leading right singular vectors of X. Gaussian atoms fill up what ``"samples"`` and ``"pca"`` lack.
     solver : callable, optional
         ``solver(X, D, lam, init=...) -> Codes``; default :func:`zsl.sparse.sparse_encode`.
-    seed : int
-        Everything random follows it.
+    seed : int >= 0
+        Seed of everything random.
     batch_size : int, optional
-        Images per update in online learning (:mod:`zsl.sparse.learning`), for data that memory does not hold:
-        ``n_iter`` passes over the images in random order, then one that codes them all. ``None``: batch learning,
-        one update of the dictionary per pass.
+        Images per update of online learning (:mod:`zsl.sparse.learning`), for data that do not fit in memory:
+        ``n_iter`` passes over the images in random order, then one pass that codes them all. ``None``: batch learning,
+        with one update of the dictionary per pass.
     forgetting : float >= 0
-        Online: at 1 the statistics reach back about one pass, at more less far; 0 forgets nothing, not even what
-        earlier passes saw, which keeps the dictionary near their codes.
+        Online learning: with 1 the statistics remember about one pass, with more they remember less. With 0 they forget
+        nothing, not even codes under much older dictionaries.
     checkpoint : path, optional
-        The beginning of the name of a file that keeps, every ``checkpoint_minutes``, all that is needed to go on after
-        a kill: the same ``fit`` then ends at the same dictionaries, to the bit. Each problem (data and settings) has a
-        file of its own, ``ck-1a2b3c4d.npz`` for ``ck``, so that the fits of a sweep or of tuning may share the setting.
-        Removed when ``fit`` is done.
-
-    Notes
-    -----
-    ``"joint"`` minimises Eq. (2) well and recognises no better for it, often worse. On data drawn by
-    :func:`zsl.data.readers.synthetic.draw` (60 classes, 15 of them unseen; means over six seeds, no B term):
-
-    ============= ============ ======== ======== ==================
-    p, q          measure      "joint"  the same "sequential"
-                               10 iter. 60 iter.
-    ============= ============ ======== ======== ==================
-    100, 10       Eq. (2)      0.0187   0.0168   0.0240
-    \             accuracy     0.23     0.08     0.70
-    40, 20        Eq. (2)      0.0323   0.0284   0.0303
-    \             accuracy     0.87     0.77     0.84
-    ============= ============ ======== ======== ==================
-
-    In these two, 60 iterations lower the objective and the accuracy: the codes see the attributes, which a test image
-    does not have. A training image coded by Eq. (5) has only 53 and 58 % of the support of its joint code. In three
-    more settings (20, 60; and both above with attributes scaled down to 0.09 and 0.21) it has 88 to 98 %, and all
-    three columns agree within 0.04. Fitting ``Dz`` again to the codes by Eq. (5) regains part of the loss (0.26 to 0.37
-    at 100, 10, ten seeds with B); ``"sequential"`` started from the joint ``Dx`` regains most (0.63). Neither would
-    still be Eq. (2).
+        Beginning of the name of a file that is written every ``checkpoint_minutes``. After a kill the same ``fit`` goes
+        on from the file and ends at the same dictionaries to the bit. Every problem (data and settings) has a file of
+        its own, ``ck-1a2b3c4d.npz`` for ``ck``, so the fits of a sweep or of tuning may share the setting. ``fit``
+        removes the file when it is done.
+    checkpoint_minutes : float > 0
 
     Attributes
     ----------
@@ -119,23 +99,35 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     codes_ : (n, r) scipy.sparse.csr_array
         Codes of the seen images; None with ``batch_size``. ``A_`` is a dense copy.
     B_ : (M, r)
-        Codes of the unseen classes' attributes, empty with ``unseen_weight="none"``.
+        Codes of the unseen classes' attributes; no rows with ``unseen_weight="none"``.
     lam_ : float
-        The lambda used.
+        The lambda that was used.
     objective_x_, objective_z_ : list of float
-        The objectives after the codes of each alternation (``n_iter + 1`` values). With ``atoms="ridge"`` F_x has its
-        own penalty ``beta / p |Dx|^2`` added. They never rise by more than the certified gaps, see ``gap_x_``. With
-        ``batch_size`` all values of F_x but the last are means over a pass with a changing dictionary.
-    objective_, gap_ : list of float
-        With ``coupling="joint"``, instead of the four: the same of Eq. (2).
+        The objectives after the coding of each alternation (``n_iter + 1`` values). With ``atoms="ridge"`` F_x includes
+        the penalty ``beta / p |Dx|^2``. The values never rise by more than the certified gaps. With ``batch_size`` all
+        values of F_x but the last are means over a pass with a changing dictionary.
     gap_x_, gap_z_ : list of float
         Certified suboptimality of the codes behind each value: the mean of the solver's gaps.
+    objective_, gap_ : list of float
+        Replace the four lists above for ``coupling="joint"``: the values of Eq. (2).
     lasso_gap_max_ : float
         Largest gap of any row of the final ``A_`` and ``B_``.
     redrawn_ : list of int
-        Atoms replaced before each alternation because no image used them or because they repeated another
-        (``|cos| > 1 - 1e-6``); the objective may step up there, where only unused atoms of the unit ball were
-        replaced it does not.
+        Number of atoms that were replaced before each alternation because no image used them or because they repeated
+        another atom (``|cos| > 1 - 1e-6``). The objective may rise there, unless all of them were unused atoms of the
+        unit ball.
+
+    Notes
+    -----
+    ``"joint"`` minimises Eq. (2) well, but often recognises fewer images than ``"sequential"``: its codes see the
+    attributes, which a test image does not have. ``docs/sparse-coding.md`` has the measurements.
+
+    Examples
+    --------
+    >>> X, y, Z = np.eye(3), np.array([0, 1, 2]), np.eye(3)
+    >>> model = CoupledDictionaries(n_atoms=3, lam=0.1, n_iter=2)
+    >>> model.fit(X, y, Z, Z_unseen=Z[::-1]).predict(X)
+    array([2, 1, 0])
     """
 
     n_atoms: Count | None = None
@@ -155,7 +147,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     checkpoint: str | Path | None = None
     checkpoint_minutes: Positive = 5.0
 
-    # Not needed for scores, and as large as the data.
+    # Fitted attributes that scores do not need and that are as large as the data.
     training_only: ClassVar[tuple[str, ...]] = ("codes_", "B_")
 
     Dx_: Array = field(init=False, repr=False)
@@ -173,15 +165,15 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         return () if self.unseen_weight == "none" else ("attributes of unseen classes in training",)
 
     def fit(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> CoupledDictionaries:
-        """Learn both dictionaries; shapes as in :class:`zsl.models.base.Model`. ``y`` tells which rows of Z repeat.
+        """Learn both dictionaries; arguments as in :meth:`zsl.models.base.Model.fit`.
 
-        With ``batch_size``, X may be anything that gives rows for a slice: a memory map, an HDF5 dataset.
+        With ``batch_size``, X may be anything that returns rows for a slice, such as a memory map or an HDF5 dataset.
 
         Raises
         ------
         UserError
-            On arguments that do not fit together, see :func:`zsl.models.base.check_training`; on a checkpoint that
-            cannot be written, or is damaged.
+            For arguments that do not fit together, see :func:`zsl.models.base.check_training`, and for a checkpoint
+            that is damaged or cannot be written.
         """
         check_fields(self)
         X, y, Z, Z_unseen = check_training(X, y, Z, Z_unseen, in_pieces=self.batch_size is not None)
@@ -195,7 +187,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
                 "every training image is zero after pre-processing, so lam_relative gives lambda = 0; set lam."
             )
         self.Z_unseen_ = Z_unseen
-        attributes = Attributes(Z, y)
+        attributes = ImageAttributes(Z, y)
         if self.coupling == "joint":
             self._learn_jointly(X, attributes, Z_unseen, Dx, rng, checkpoint)
         else:
@@ -217,22 +209,33 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         return codes.toarray()
 
     def codes(self, X: Array) -> Codes:
-        """Sparse codes of images X (L, p) under the visual dictionary, Eq. (5) (``eq:attrAgn``)."""
-        need_fitted(self, "Dz_")
+        """Sparse codes of images X (L, p) under the visual dictionary, by Eq. (5) (``eq:attrAgn``)."""
+        check_fitted(self, "Dz_")
         X = as_matrix(X, "X", n_columns=self.Dx_.shape[1])
-        need_squares(X, "X")
+        check_no_overflow(X, "X")
         return self._encode(X, self.Dx_)
 
     def predict_attributes(self, X: Array) -> Array:
-        """Attribute-agnostic attributes ``a Dz`` (L, q) of images X (L, p)."""
-        A = self.codes(X).A
-        return A @ self.Dz_
+        """Attribute-agnostic prediction ``a Dz`` (L, q) for images X (L, p)."""
+        return self.codes(X).A @ self.Dz_
 
     def scores(self, X: Array, class_attributes: Array | None = None) -> Array:
-        """Negative squared distance (L, C) from the predicted attributes to each class's (Eq. 8, ``nearest``)."""
-        need_fitted(self, "Dz_")
+        """Score every image for every class by Eq. (8) (``nearest``).
+
+        Parameters
+        ----------
+        X : (L, p)
+        class_attributes : (C, q), optional
+            The classes; by default the unseen classes of ``fit``.
+
+        Returns
+        -------
+        (L, C)
+            Negative squared distances from the predicted attributes to those of the classes.
+        """
+        check_fitted(self, "Dz_")
         Z = self.Z_unseen_ if class_attributes is None else as_matrix(class_attributes, "class_attributes")
-        need_squares(Z, "class_attributes")
+        check_no_overflow(Z, "class_attributes")
         return -squared_distances(self.predict_attributes(X), Z)
 
     def _encode(self, X: Array, D: Array, init: Array | None = None) -> Codes:
@@ -247,7 +250,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
             return None
         names = [f.name for f in dataclasses.fields(self) if f.init]
         about = {name: getattr(self, name) for name in names if name not in ("checkpoint", "checkpoint_minutes")}
-        # What a state consists of too: that of another version belongs to another problem.
+        # The fields of the state count too, so a checkpoint of another version belongs to another problem.
         about["state"] = [f.name for f in dataclasses.fields(State)]
         pieces = (V[i : i + _BLOCK] for V in (X, y, Z, Z_unseen) for i in range(0, len(V), _BLOCK))
         return Checkpoint(self.checkpoint, fingerprint(about, pieces), self.checkpoint_minutes)
@@ -255,7 +258,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     def _learn(
         self, task: Visual, D: Array, rng: np.random.Generator, checkpoint: Checkpoint | None, B: Array | None = None
     ) -> State:
-        """Alternate over codes and dictionary, and keep what both couplings report."""
+        """Alternate between codes and dictionary, and set the attributes that both couplings have."""
         state = learn(
             task, D, self._encode, self.lam_, self.n_iter, rng,
             B=B, batch_size=self.batch_size, forgetting=self.forgetting, checkpoint=checkpoint,
@@ -265,10 +268,10 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         return state
 
     def _learn_jointly(
-        self, X: Array, attributes: Attributes, Z_unseen: Array, Dx: Array, rng: np.random.Generator,
+        self, X: Array, attributes: ImageAttributes, Z_unseen: Array, Dx: Array, rng: np.random.Generator,
         checkpoint: Checkpoint | None,
     ) -> None:  # fmt: skip
-        """Eq. (2) over A, B, Dx and Dz in turn; Dz starts from the codes of the images alone."""
+        """Minimise Eq. (2) over A, B, Dx and Dz in turn; Dz starts from the codes of the images alone."""
         task = Joint(
             X, attributes, Z_unseen, self._ridge, self.beta, self._unseen_weight(len(X)), self._encode, self.lam_,
             self.update == "gradient",
@@ -284,7 +287,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         return {"eq2": 1 / len(self.Z_unseen_), "eq4": 1 / n, "none": 0.0}[self.unseen_weight]
 
     def _learn_semantic(self, n: int, AtA: Array, AtZ: Array, ZZ: float, Z_unseen: Array) -> None:
-        """Eq. (4) with A held fixed: Dz from A alone, then Dz and the unseen classes' codes B in turn.
+        """Minimise Eq. (4) for fixed A: Dz from A alone, then Dz and the unseen classes' codes B in turn.
 
         The seen images enter through ``A'A/n`` (r, r), ``A'Z/n`` (r, q) and ``|Z|^2/n`` in double precision.
         """
@@ -311,12 +314,18 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
 
 
 def default_n_atoms(n: int, p: int, q: int) -> int:
-    """The rule behind ``n_atoms=None``."""
+    """Number of atoms for ``n_atoms=None``, given n images, p features and q attributes.
+
+    Examples
+    --------
+    >>> default_n_atoms(10_000, 64, 16)
+    80
+    """
     return min(math.ceil(1.25 * max(p, q)), n, MAX_ATOMS)
 
 
 def initial_atoms(X: Array, r: int, how: str, rng: np.random.Generator) -> Array:
-    """(r, p) unit atoms: rows of X without replacement, or its singular vectors; Gaussian ones where it has no more."""
+    """Initial visual dictionary (r, p) of unit atoms from X (n, p), by the ``init`` of :class:`CoupledDictionaries`."""
     D = rng.standard_normal((r, X.shape[1])).astype(X.dtype)
     if how == "samples":
         nonzero = np.concatenate([np.any(X[i : i + _BLOCK] != 0, axis=1) for i in range(0, len(X), _BLOCK)])
@@ -324,7 +333,7 @@ def initial_atoms(X: Array, r: int, how: str, rng: np.random.Generator) -> Array
         order = np.argsort(candidates)
         D[order] = X[candidates[order]]
     elif how == "pca":
-        # From the products of the features, so that rows may come in pieces.
+        # The singular vectors come from X'X, so X may be read in pieces.
         XtX = sum(X[i : i + _BLOCK].astype(np.float64).T @ X[i : i + _BLOCK] for i in range(0, len(X), _BLOCK))
         vectors = np.linalg.eigh(XtX)[1][:, ::-1].T[: min(r, len(X))]
         D[: len(vectors)] = vectors

@@ -1,4 +1,7 @@
-"""What the two couplings minimise, piece by piece: the tasks that :func:`zsl.sparse.learning.learn` is given."""
+"""The objectives of the two couplings, as tasks for :func:`zsl.sparse.learning.learn`.
+
+:class:`Visual` is Eq. (3), the visual dictionary alone; :class:`Joint` is Eq. (2), both dictionaries at once.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,23 @@ from zsl.checks import Array
 from zsl.sparse import Codes, objective
 from zsl.sparse.dictionary import gradient_atoms, ridge_atoms, square, unit_atoms, unit_ball_atoms
 
-# Rows handled at once where memory must not grow with their number.
+# Rows that are handled at once where memory must not grow with their number.
 _BLOCK = 4096
-# Gradient steps between two codings: each costs as much as a pass of exact updates over the atoms.
+# Gradient steps between two codings; each costs as much as one pass of exact updates over the atoms.
 _STEPS = 5
 
 
-class Attributes:
-    """Attributes Z (n, q) of the seen images, by class where the rows of a class are all the same.
+class ImageAttributes:
+    """Attributes Z (n, q) of the seen images, and their products with codes.
 
-    ``A'Z`` is then a product of class sums: ``sum_c (sum of a_i in c)' z_c``.
+    If all images of a class have the same attributes, ``A'Z`` needs only the sums of the codes of each class:
+    ``sum_c (sum of a_i in c)' z_c``.
+
+    Parameters
+    ----------
+    Z : (n, q)
+    y : (n,) int
+        Classes 0..C-1.
     """
 
     def __init__(self, Z: Array, y: Array) -> None:
@@ -35,7 +45,7 @@ class Attributes:
         self.mean_square = squares / n
 
     def products(self, which: slice, A: sp.csr_array) -> Array:
-        """What is to be summed over pieces of rows with codes A: class sums of A, or A'Z itself."""
+        """For a piece of rows with codes A, the array to sum over all pieces: class sums of A, or A'Z itself."""
         if not self.repeat:
             return A.T.astype(np.float64) @ self.Z[which].astype(np.float64)
         y = self.y[which]
@@ -48,9 +58,19 @@ class Attributes:
 
 
 class Visual:
-    """``F_x`` of Eq. (3): ``beta = 0`` confines the atoms to the unit ball instead; ``by_gradient``, see ``update``."""
+    """``F_x`` of Eq. (3): learn the visual dictionary from images.
 
-    def __init__(self, X: Array, attributes: Attributes, beta: float, by_gradient: bool = False) -> None:
+    Parameters
+    ----------
+    X : (n, p)
+    attributes : ImageAttributes
+    beta : float >= 0
+        Ridge penalty on the atoms; 0 confines the atoms to the unit ball instead.
+    by_gradient : bool
+        Whether the dictionary moves by gradient steps or to the exact minimiser.
+    """
+
+    def __init__(self, X: Array, attributes: ImageAttributes, beta: float, by_gradient: bool = False) -> None:
         self.X, self.attributes, self.beta, self.by_gradient, self.n_rows = X, attributes, beta, by_gradient, len(X)
 
     def rows(self, which: slice | Array) -> Array:
@@ -70,11 +90,11 @@ class Visual:
             return gradient_atoms(H, AtX, D, self.beta, in_ball=not self.beta, n_steps=_STEPS)
         return unit_ball_atoms(H, AtX, D)
 
-    def fresh(self, D: Array, which: Array, new: Array) -> Array:
-        return self._length(D, which) * unit_atoms(new)
+    def new_atoms(self, D: Array, which: Array, sources: Array) -> Array:
+        return self._length(D, which) * unit_atoms(sources)
 
     def _length(self, D: Array, which: Array) -> float:
-        """Of new atoms: one; where length has a price no more than the others' mean, zero where there are no others."""
+        """Length of new atoms: one, or with a ridge penalty at most the mean length of the other atoms."""
         if not self.beta:
             return 1.0
         others = np.delete(np.linalg.norm(D, axis=1), which)
@@ -87,13 +107,14 @@ class Visual:
 class Joint(Visual):
     r"""Eq. (2) in all its variables, as a dictionary of stacked rows.
 
-    With ``P = p + q`` the rows are :math:`s = \sqrt P\,[x/\sqrt p,\; z/\sqrt q]` and so are the atoms. Since
+    The codes A see images and attributes at once. With ``P = p + q`` the rows are
+    :math:`s = \sqrt P\,[x/\sqrt p,\; z/\sqrt q]`, and so are the atoms. Since
     :math:`\tfrac1P\|s - aD\|^2 = \tfrac1p\|x - aD_x\|^2 + \tfrac1q\|z - aD_z\|^2`, the codes A solve one LASSO of
-    Eq. (5)'s form in P dimensions with the same lambda and r, and its duality gap is that of the sum.
+    the form of Eq. (5) in P dimensions with the same lambda and r, and its duality gap is that of the sum.
     """
 
     def __init__(
-        self, X: Array, attributes: Attributes, Z_unseen: Array, ridge: float, beta: float, weight: float,
+        self, X: Array, attributes: ImageAttributes, Z_unseen: Array, ridge: float, beta: float, weight: float,
         encode: Callable[[Array, Array, Array | None], Codes], lam: float, by_gradient: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(X, attributes, ridge, by_gradient)
@@ -104,15 +125,16 @@ class Joint(Visual):
         self.scales = scales.astype(X.dtype)
 
     def stacked(self, X: Array, Z: Array) -> Array:
+        """Stack visual and semantic rows, or atoms, side by side."""
         return np.hstack([X, Z]) * self.scales
 
     def split(self, S: Array) -> tuple[Array, Array]:
-        """The visual and the semantic part of stacked rows, atoms or products ``A'S``."""
+        """Split stacked rows, atoms or products ``A'S`` into the visual and the semantic part."""
         S = S / self.scales
         return np.ascontiguousarray(S[:, : self.p]), np.ascontiguousarray(S[:, self.p :])
 
     def start(self, Dx: Array, sample: Array) -> Array:
-        """Stacked atoms: ``Dx``, and ``Dz`` that fits the codes of the images ``sample`` under ``Dx`` alone."""
+        """Initial stacked atoms: ``Dx``, and the ``Dz`` that fits the codes of the images ``sample`` under ``Dx``."""
         A = self.encode(np.ascontiguousarray(self.X[sample]), Dx, None).A
         AtA, AtZ = A.T @ A / len(A), A.T @ self.attributes.Z[sample] / len(A)
         Dz = semantic_atoms(AtA, AtZ, np.zeros((len(Dx), AtZ.shape[1]), Dx.dtype), self.beta_z, not self.beta)
@@ -137,18 +159,22 @@ class Joint(Visual):
         Dz = semantic_atoms(H, C, Dz, self.beta_z, not self.beta)
         return self.stacked(Dx, Dz.astype(D.dtype, copy=False))
 
-    def fresh(self, D: Array, which: Array, new: Array) -> Array:
+    def new_atoms(self, D: Array, which: Array, sources: Array) -> Array:
         Dx, Dz = self.split(D)
-        # What the classes' codes B use stays.
-        return self.stacked(super().fresh(Dx, which, self.split(new)[0]), Dz[which])
+        # The semantic atoms stay, because the codes B of the unseen classes may use them.
+        return self.stacked(super().new_atoms(Dx, which, self.split(sources)[0]), Dz[which])
 
     def products(self, which: slice, A: sp.csr_array) -> Array:
         return np.zeros(())
 
 
 def semantic_atoms(AtA: Array, AtZ: Array, Dz: Array, beta: float, in_ball: bool) -> Array:
-    """The minimiser over Dz: in closed form where that lies in the unit ball, else by descent from ``Dz``."""
+    """The minimiser over Dz: in closed form if that lies in the unit ball, else by descent from ``Dz``."""
     free = ridge_atoms(AtA, AtZ, beta)
     if not in_ball or np.linalg.norm(free, axis=1).max() <= 1:
         return free
     return unit_ball_atoms(AtA, AtZ, Dz, beta, n_passes=10)
+
+
+# zsl/bench/learning.py uses the former name.
+Attributes = ImageAttributes

@@ -1,4 +1,4 @@
-"""DAP: one probabilistic classifier per attribute."""
+"""DAP: one probabilistic classifier for each attribute."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from zsl.linalg import class_means, spectrum
 from zsl.models.base import AttributePredictor, GridCache
 from zsl.models.one_vs_rest import Linear, fit_linear, logistic
 
-# Probabilities stay this far from 0 and 1: one attribute must not decide alone.
+# Probabilities stay this far from 0 and 1, so that no attribute decides alone.
 _MARGIN = 1e-3
-# Share of an attribute's largest value that rounding, of single precision at worst, may add to a difference.
+# Bound on the rounding error of a difference in single precision, as a share of an attribute's largest value.
 _ROUNDING = 1e-6
 
 
 class Binary(NamedTuple):
-    """Real attributes as yes or no: above the mean of the seen classes, by more than rounding, or not."""
+    """Binary attributes: a class has an attribute if its value exceeds the mean of the seen classes."""
 
-    threshold: Array  # (q,) the mean and a tolerance
-    used: Array  # (q,) False: the same for every seen class, so nothing can be learned about it
-    prior: Array  # (q,) share of the seen classes that have it
-    low: Array  # (q,) mean attribute of the seen classes without it
-    high: Array  # (q,) and of those with it
+    threshold: Array  # (q,) the mean plus a tolerance for rounding
+    used: Array  # (q,) False if all seen classes have the attribute or none has it, so nothing can be learned
+    prior: Array  # (q,) share of the seen classes that have the attribute
+    low: Array  # (q,) mean value of the seen classes without the attribute
+    high: Array  # (q,) mean value of the seen classes with the attribute
 
     def __call__(self, S: Array) -> Array:
-        """(C, q) whether classes S (C, q) have each attribute."""
+        """Whether classes S (C, q) have each attribute: (C, q) bool."""
         return self.threshold < S
 
 
 def binary(S: Array) -> Binary:
-    """The binary attributes that seen classes S (C, q) define."""
-    # A value equal to the mean, as in a constant column, may differ from it by rounding.
+    """Define binary attributes from the seen classes S (C, q)."""
+    # Without a tolerance, rounding could split the equal values of a constant column.
     mean = S.mean(axis=0)
     threshold = mean + _ROUNDING * np.abs(S).max(axis=0)
     has = threshold < S
@@ -46,7 +46,7 @@ def binary(S: Array) -> Binary:
 
 
 def log_posterior(P: Array, has: Array, prior: Array) -> Array:
-    """``sum_m log p(a_m = a_m^c | x) - log p(a_m^c)``: P (L, m), has (C, m), prior (m,) -> (L, C)."""
+    """``sum_m log p(a_m = a_m^c | x) - log p(a_m^c)`` (L, C) from P (L, m), has (C, m) and prior (m,)."""
     P, prior = np.clip(P, _MARGIN, 1 - _MARGIN), np.clip(prior, _MARGIN, 1 - _MARGIN)
     yes, no = np.log(P) - np.log(prior), np.log1p(-P) - np.log1p(-prior)
     return yes @ has.T + no @ (1.0 - has).T
@@ -58,12 +58,11 @@ class DAP(AttributePredictor):
 
     .. math:: \text{score}_c(x) = \sum_m \log \frac{p(a_m = a_m^c | x)}{p(a_m^c)}
 
-    with one logistic regression per binary attribute,
-    ``min 1/2 |w_m|^2 + C sum_i log(1 + exp(-t_im (x_i w_m + b_m)))``, t_im = 1
-    where image i's attributes (Z, (n, q)) exceed the mean of the seen classes (by more than rounding), else -1.
-    The references train kernel SVMs with Platt scaling; linear logistic regression is an interpretation. Attributes
-    that all seen classes share, or that none has, are left out. Both probabilities are clipped to [0.001, 0.999] in
-    the scores, so that no attribute decides alone (not in the references).
+    Each binary attribute has a logistic regression, ``min 1/2 |w_m|^2 + C sum_i log(1 + exp(-t_im (x_i w_m + b_m)))``,
+    where t_im is 1 if attribute m of image i (Z, (n, q)) exceeds the mean of the seen classes, else -1. The references
+    train kernel SVMs with Platt scaling; linear logistic regression is an interpretation. Attributes that all seen
+    classes have, or none, are left out. Both probabilities are clipped to [0.001, 0.999] in the scores, so that no
+    attribute decides alone; the references do not clip.
 
     Parameters
     ----------
@@ -76,8 +75,15 @@ class DAP(AttributePredictor):
 
     Notes
     -----
-    ``predict_attributes`` gives the expected attribute: the mean over the seen classes with and without it, weighted
-    by the probability (our addition, so that label rules apply).
+    ``predict_attributes`` returns expected values: the means over the seen classes with and without the attribute,
+    weighted by the probability. This is our addition, so that label rules apply.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> DAP().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     C: Positive = 1.0

@@ -1,4 +1,4 @@
-"""Minimising smooth functions to a gradient that is as good as zero."""
+"""Minimisation of smooth functions by L-BFGS, until the gradient is nearly zero."""
 
 from __future__ import annotations
 
@@ -14,30 +14,49 @@ from zsl.checks import Array
 log = logging.getLogger(__name__)
 
 Objective = Callable[[Array], tuple[float, Array]]
-"""A point (m,) -> the value there and the gradient (m,)."""
+"""Maps a point (m,) to the value and the gradient (m,) there."""
 
 
 class Descent(NamedTuple):
-    """Where a descent ended, and how far from stationary that is."""
+    """End point of a descent."""
 
     x: Array  # (m,)
     residual: float
-    """Largest entry of the gradient, as a share of the largest at the start."""
+    """Largest entry of the gradient as a share of the largest at the start."""
     n_iter: int
 
 
 def descend(
     objective: Objective, start: Array, *, tol: float, max_iter: int, memory: int = 10, who: str | None = None
 ) -> Descent:
-    """L-BFGS from ``start`` (m,) until the residual is at most ``tol``; what rounding stops goes on by gradients alone.
+    """Minimise by L-BFGS; if rounding stops the line search, gradient steps alone continue.
 
-    It ends above ``tol`` after ``max_iter`` iterations, or where rounding allows no further step; if there is a
-    ``who``, one line of the log says so.
+    Parameters
+    ----------
+    objective : Objective
+    start : (m,)
+    tol : float > 0
+        Residual at which the descent stops.
+    max_iter : int >= 1
+    memory : int
+        Number of corrections that L-BFGS keeps.
+    who : str, optional
+        Name for the line of the log that tells when the descent ended above ``tol``; without a name there is no line.
+
+    Returns
+    -------
+    Descent
 
     Raises
     ------
     FloatingPointError
-        Where the objective, or the point that is reached, is not finite.
+        If the objective at the start, or the end point, is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> descend(lambda x: (float(x @ x), 2 * x), np.array([3.0]), tol=1e-6, max_iter=50).x.round(3) + 0
+    array([0.])
     """
     value, gradient = objective(start)
     largest = float(np.abs(gradient).max(initial=0))
@@ -51,7 +70,7 @@ def descend(
     )  # fmt: skip
     x, gradient = found.x, found.jac
     if np.abs(gradient).max() > tol * largest and found.nit < max_iter:
-        x, gradient = _polish(lambda t: objective(t)[1], x, gradient, tol * largest)
+        x, gradient = polish(lambda t: objective(t)[1], x, gradient, tol * largest)
     if not np.isfinite(x).all():
         raise FloatingPointError("the descent left the finite numbers")
     residual = float(np.abs(gradient).max()) / largest
@@ -61,14 +80,14 @@ def descend(
     return Descent(x, residual, int(found.nit))
 
 
-def _polish(
+def polish(
     slope: Callable[[Array], Array], x: Array, g: Array, goal: float, max_iter: int = 300
 ) -> tuple[Array, Array]:
-    """Barzilai-Borwein steps from near the minimum; the best point, and its gradient.
+    """Barzilai-Borwein steps from a point near the minimum; return the best point and its gradient.
 
-    Values of the objective tell points apart down to the square root of rounding, where a line search ends; gradients
-    go on to do so. No step is longer than a tenth of the start: where the curvature along a step is zero but for
-    rounding, its quotient would lead out of the numbers.
+    A line search ends at the square root of the rounding error, because it compares values of the objective. Gradients
+    are more precise. No step is longer than a tenth of the start's length, because a curvature that is zero up to
+    rounding would make the step unbounded.
     """
     best, best_g = x, g
     reach = 0.1 * float(np.linalg.norm(x))

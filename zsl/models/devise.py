@@ -1,4 +1,4 @@
-"""DeViSE: every class that comes too close costs."""
+"""DeViSE: a bilinear score whose loss sums all violations of the margin."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ class DeViSE(Compatibility):
 
     .. math:: \min_W \tfrac1n \sum_i \sum_{y \ne y_i} \max(0,\; m + x_i W s_y^\top - x_i W s_{y_i}^\top)
 
-    with X (n, p) features and S (C, q) attributes of the seen classes; training and parameters as in
-    :class:`zsl.models.compatibility.Compatibility`. The reference stops at the first violating class it meets, drawn at
-    random; here all of them count, which is what its formula says. Scores are the products ``x W s'``.
+    X (n, p) are features and S (C, q) are attributes of the seen classes. The reference draws classes and stops at the
+    first that violates the margin; here all of them count, as in its formula. Scores are the products ``x W s'``.
+    Training and parameters are those of :class:`zsl.models.compatibility.Compatibility`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> DeViSE().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     def loss(self, F: Array, y: Array) -> tuple[float, Array]:

@@ -1,4 +1,4 @@
-"""ESZSL: a bilinear map in closed form."""
+"""ESZSL: a bilinear score with a closed-form solution."""
 
 from __future__ import annotations
 
@@ -20,20 +20,27 @@ class ESZSL(AttributePredictor):
         + \gamma \lambda \|V\|_F^2, \qquad
         V = (X^\top X + \gamma I)^{-1} X^\top Y S (S^\top S + \lambda I)^{-1}
 
-    with X (n, p) features, S (C, q) attributes of the seen classes and Y (n, C) targets; the score of class s for
-    image x is ``x V s'``. Images' own attributes, where there are any, count by their class means.
+    X (n, p) are features, S (C, q) are attributes of the seen classes and Y (n, C) are targets. The score of class s
+    for image x is ``x V s'``. If images have attributes of their own, S holds their class means.
 
     Parameters
     ----------
     gamma, lam : float > 0
-        The reference's penalties, on the feature and on the attribute side.
+        Penalties on the side of the features and of the attributes.
     y_negative : 0 or -1
-        Target of a class that is not the image's. The reference's text has -1, its released code and most
-        re-implementations 0.
+        Target of every class but the image's own. The reference's text has -1; its released code and most
+        re-implementations have 0.
 
     Attributes
     ----------
     V_ : (p, q)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> ESZSL().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     gamma: Positive = 10.0
@@ -46,7 +53,7 @@ class ESZSL(AttributePredictor):
         S = shared("S", lambda: class_means(Z, y))
         of_X = shared("X", lambda: spectrum(X))
         of_S = shared("S'S", lambda: spectrum(S))
-        # For a whole grid: both decompositions and the middle factor once, the large product once per gamma.
+        # A whole grid shares both decompositions and the middle factor; the large product is made once per gamma.
         middle = shared(("middle", self.y_negative), lambda: _middle(X, y, S, of_X, of_S, self.y_negative))
         left = shared(
             ("left", self.y_negative, self.gamma),
@@ -58,12 +65,12 @@ class ESZSL(AttributePredictor):
         return X @ (self.V_ @ S.T)
 
     def _attributes(self, X: Array) -> Array:
-        """``X V``, what is multiplied with a class's attributes: of their size only after ``inference`` scales it."""
+        """``X V``, which scores multiply with the classes' attributes; its scale is not that of attributes."""
         return X @ self.V_
 
 
 def targets_times(X: Array, y: Array, negative: float) -> Array:
-    """X'Y (p, C) for the targets Y (n, C): 1 for the class of the image, ``negative`` for the others."""
+    """X'Y (p, C) for the targets Y (n, C), which are 1 for the image's own class and ``negative`` for the others."""
     sums = class_sums(X, y).T
     return (1 - negative) * sums + negative * sums.sum(axis=1, keepdims=True)
 

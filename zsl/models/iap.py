@@ -1,4 +1,4 @@
-"""IAP: attributes from the probabilities of the seen classes."""
+"""IAP: the probabilities of the seen classes give those of the attributes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class IAP(AttributePredictor):
     .. math:: p(a_m | x) = \sum_k p(a_m | y_k)\, p(y_k | x), \qquad
         \text{score}_c(x) = \sum_m \log \frac{p(a_m = a_m^c | x)}{p(a_m^c)}
 
-    with p(y | x) a linear softmax classifier of the seen classes as in :class:`zsl.models.ConSE` and binary attributes
-    as in :class:`zsl.models.DAP`; as there, both probabilities are clipped to [0.001, 0.999] in the scores.
+    p(y | x) is a linear softmax classifier of the seen classes as in :class:`zsl.models.ConSE`. Attributes are binary,
+    and both probabilities are clipped to [0.001, 0.999] in the scores, as in :class:`zsl.models.DAP`.
 
     Parameters
     ----------
@@ -33,6 +33,13 @@ class IAP(AttributePredictor):
         p(a_m): the share of seen classes that have the attribute, or 1/2.
     tol : float > 0
         Residual at which the fit stops.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> IAP().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     C: Positive = 10.0

@@ -1,4 +1,4 @@
-"""ESZSL with a kernel on the features."""
+"""KernelESZSL: ESZSL with a kernel on the features."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class KernelESZSL(InductiveModel):
     .. math:: A = (K + \gamma I)^{-1} Y S (S^\top S + \lambda I)^{-1}, \qquad
         \text{score} = k(x) A s^\top
 
-    with K (n, n) the kernel between training images, S (C, q) attributes of the seen classes (class means of images'
-    own attributes) and Y (n, C) targets. With a linear kernel it is :class:`zsl.models.ESZSL`.
+    K (n, n) is the kernel between training images, S (C, q) are attributes of the seen classes and Y (n, C) are
+    targets. With a linear kernel the model is :class:`zsl.models.ESZSL`.
 
     Parameters
     ----------
@@ -32,20 +32,27 @@ class KernelESZSL(InductiveModel):
         Penalties as in ESZSL.
     kernel : "rbf" or "linear"
     width : float > 0
-        Of ``exp(-|x - x'|^2 / (2 width^2 m))`` with m the mean of |x|^2 over the training images, so that it means
-        the same for any features.
+        Width of the kernel ``exp(-|x - x'|^2 / (2 width^2 m))``. The mean m of |x|^2 over the training images makes it
+        independent of the scale of the features.
     y_negative : 0 or -1
-        Target of a class that is not the image's.
-    max_images : int
-        K takes memory of the square and time of the cube of the number of images; of more than ``max_images`` as many
-        are drawn without replacement (not in the reference), and the log says so.
-    seed : int
-        Of that draw.
+        Target of every class but the image's own.
+    max_images : int >= 1
+        If there are more images, this many are drawn without replacement and the log says so, because memory grows with
+        the square and time with the cube of their number. The reference does not draw.
+    seed : int >= 0
+        Seed of the draw.
 
     Attributes
     ----------
     A_ : (n, q), X_ : (n, p)
-        Coefficients, and the training images they belong to.
+        Coefficients, and the training images to which they belong.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> KernelESZSL().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     gamma: Positive = 1.0
@@ -69,7 +76,7 @@ class KernelESZSL(InductiveModel):
         e, U = shared(("K", *which), lambda: scipy.linalg.eigh(self._kernel(self.X_).astype(np.float64), driver="evd"))
         targets = np.where(y[rows, None] == np.arange(len(S)), 1.0, self.y_negative)
         middle = shared(("UtY", self.y_negative, *which), lambda: U.T @ (targets @ (S @ of_S.vectors)))
-        # Rounding may leave eigenvalues of K a little below zero.
+        # Rounding may make eigenvalues of K slightly negative.
         left = shared(
             ("left", self.gamma, self.y_negative, *which),
             lambda: U @ (middle / (np.maximum(e, 0) + self.gamma)[:, None]),

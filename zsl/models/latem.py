@@ -1,4 +1,4 @@
-"""LatEm: several bilinear maps, the best of which counts."""
+"""LatEm: the score is the largest of several bilinear scores."""
 
 from __future__ import annotations
 
@@ -17,21 +17,28 @@ class LatEm(Compatibility):
     .. math:: F(x, s) = \max_k x W_k s^\top, \qquad
         \min \tfrac1n \sum_i \sum_{y \ne y_i} \max(0,\; m + F(x_i, s_y) - F(x_i, s_{y_i}))
 
-    with X (n, p) features, S (C, q) attributes of the seen classes and K matrices W_k (p, q). A violation changes the
-    matrix that is best for the own class and the one that is best for the violating class. The problem is not convex:
-    the matrices start from random values (small, in the span of the seen classes' attributes), and results vary with
-    the seed. The reference draws one violating class at a time and prunes matrices; here all count and K is
-    given; the grid of ``conf/model/latem.yaml`` tunes ``lr`` alone. Other parameters as in
+    X (n, p) are features, S (C, q) are attributes of the seen classes and W_k (p, q) are K matrices. A violation
+    changes the matrix with the best score for the image's own class and the one with the best score for the violating
+    class. The problem is not convex: the matrices start from small random values in the span of the seen classes'
+    attributes, and results vary with the seed. The reference draws one violating class at a time and prunes matrices;
+    here all violating classes count and K is given. Other parameters are those of
     :class:`zsl.models.compatibility.Compatibility`.
 
     Parameters
     ----------
-    n_maps : int
-        K.
+    n_maps : int >= 1
+        K, the number of matrices.
 
     Attributes
     ----------
     W_ : (K, p, q)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> LatEm().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     n_maps: Count = 2
@@ -43,7 +50,7 @@ class LatEm(Compatibility):
         return float(E.sum()), pull_own((E > 0).astype(F.dtype), y)
 
     def _start(self, p: int, q: int, rng: np.random.Generator) -> Array:
-        # Scores of unit images and classes then have a spread of a tenth of the margin.
+        # The scores of images and classes of unit length then have a spread of a tenth of the margin.
         return 0.1 * self.margin * rng.standard_normal((self.n_maps, p, q))
 
     def _step(self, X: Array, y: Array, S: Array, W: Array) -> tuple[float, Array]:

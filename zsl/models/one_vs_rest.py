@@ -1,4 +1,4 @@
-"""Regularised linear classifiers of the seen classes, many outputs at once, by L-BFGS on smooth convex losses."""
+"""Regularised linear classifiers with many outputs, fitted by L-BFGS on smooth convex losses."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from zsl.linalg import Conditioned, Spectrum
 from zsl.models.descent import descend
 
 Loss = Callable[[Array], tuple[float, Array]]
-"""Outputs F (n, k) -> the sum of losses and its gradient (n, k)."""
+"""Maps outputs F (n, k) to the sum of the losses and its gradient (n, k)."""
 
 
 class Linear(NamedTuple):
-    """Outputs ``X W + b``, and how far from optimal they are."""
+    """A fitted linear map ``X W + b``."""
 
     W: Array  # (p, k)
     b: Array  # (k,)
     residual: float
-    """Largest entry of the gradient in the directions of the fit, as a share of the largest at zero."""
+    """Largest entry of the final gradient as a share of the largest at zero, in the coordinates of the fit."""
     n_iter: int = 0
 
     def __call__(self, X: Array) -> Array:
-        """(L, k) outputs for X (L, p)."""
+        """Outputs (L, k) for X (L, p)."""
         return X @ self.W.astype(X.dtype, copy=False) + self.b.astype(X.dtype, copy=False)
 
 
@@ -42,15 +42,34 @@ def fit_linear(
     tol: float,
     max_iter: int = 2000,
 ) -> Linear:
-    """``min 1/2 |W|^2 + C loss(X W + b)``, the bias free: X (n, p), k outputs; stops at a residual of ``tol``.
+    """Minimise ``1/2 |W|^2 + C loss(X W + b)`` over W (p, k) and an unpenalised bias b (k,).
 
-    ``of`` is the spectrum of X (:func:`zsl.linalg.spectrum`), in whose scaled directions the problem is well
-    conditioned whatever C. ``curvature`` need only have the order of the loss's second derivative.
+    Parameters
+    ----------
+    X : (n, p)
+    loss : Loss
+    k : int
+        Number of outputs.
+    C : float > 0
+        Weight of the loss.
+    of : Spectrum
+        Spectrum of X (:func:`zsl.linalg.spectrum`). In its scaled directions the problem is well conditioned for any C.
+    bias : bool
+        Whether b is learned or zero.
+    curvature : float > 0
+        Order of magnitude of the loss's second derivative.
+    tol : float > 0
+        Residual at which the fit stops, see :class:`Linear`.
+    max_iter : int >= 1
+
+    Returns
+    -------
+    Linear
     """
     n = len(X)
     space = Conditioned(of, C * curvature, X.dtype)
     m, shrink_b = len(of.values), 1 / np.sqrt(C * curvature * n)
-    # The value at zero and its slopes then do not depend on C: nor do the first step and the tolerance.
+    # With this scale neither the value at zero nor its gradient depends on C, nor do the first step and the tolerance.
     scale = 1.0 / (C * n)
 
     def unpack(theta: Array) -> tuple[Array, Array]:
@@ -70,7 +89,7 @@ def fit_linear(
 
 
 def logistic(targets: Array) -> Loss:
-    """Binary logistic loss of every output for targets (n, k) that are true or false."""
+    """Binary logistic loss of every output, for boolean targets (n, k)."""
     T = np.where(targets, 1.0, -1.0)
 
     def loss(F: Array) -> tuple[float, Array]:
@@ -90,7 +109,7 @@ def multinomial(y: Array, k: int) -> Loss:
 
 
 def squared_hinge(targets: Array) -> Loss:
-    """``max(0, 1 - t f)^2`` of every output for targets (n, k) that are true or false."""
+    """Squared hinge ``max(0, 1 - t f)^2`` of every output, for boolean targets (n, k)."""
     T = np.where(targets, 1.0, -1.0)
 
     def loss(F: Array) -> tuple[float, Array]:
@@ -103,8 +122,8 @@ def squared_hinge(targets: Array) -> Loss:
 def multiclass_hinge(y: Array, cost: Array) -> Loss:
     """``sum_c max(0, cost[y, c] + f_c - f_y)^2`` over c other than y, for labels y (n,) and cost (k, k).
 
-    Weston and Watkins's form, squared: the form of Crammer and Singer, with the worst class alone, has kinks where two
-    classes are equally bad, so that no gradient could show that a minimum is reached.
+    This is the squared form of Weston and Watkins. The form of Crammer and Singer counts only the worst class; it has
+    kinks where two classes are equally bad, so no gradient could show that the minimum is reached.
     """
     rows = np.arange(len(y))
 

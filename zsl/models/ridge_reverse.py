@@ -1,4 +1,4 @@
-"""Ridge regression from attributes to features: prototypes of unseen classes, nearest in feature space."""
+"""RidgeReverse: ridge regression from attributes to features, which gives prototypes of the unseen classes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,31 @@ from zsl.models.ridge import cross
 
 @dataclass(eq=False, repr=False)
 class RidgeReverse(InductiveModel):
-    r"""Features as a linear function of attributes; a class's image is what the function makes of its attributes.
+    r"""Predict the features of a class as a linear function of its attributes.
 
     .. math:: \min_V \|Z V - X\|_F^2 + \gamma \|V\|_F^2, \qquad V = (Z^\top Z + \gamma I)^{-1} Z^\top X
 
-    with X (n, p) and Z (n, q); an image x gets the class u with ``s_u V`` most similar to x. The direction that
-    makes fewer hubs (Shigeto et al., "Ridge regression, hubness, and zero-shot learning", ECML 2015).
+    X (n, p) are features and Z (n, q) are attributes of each image. An image x gets the class u whose prototype ``s_u
+    V`` is most similar to x. This direction makes fewer hubs than regression from features to attributes (Shigeto et
+    al., "Ridge regression, hubness, and zero-shot learning", ECML 2015).
 
     Parameters
     ----------
     gamma : float > 0
-        Ridge penalty. Z'Z sums over images, so that gamma of the order of their number matters.
+        Ridge penalty. Z'Z sums over images, so only a gamma of the order of their number has an effect.
     metric : "nearest", "cosine" or "dot"
-        Similarity in feature space; ``nearest`` is the reference's.
+        Similarity in feature space; the reference has ``nearest``.
 
     Attributes
     ----------
     V_ : (q, p)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> RidgeReverse().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     gamma: Positive = 100.0

@@ -1,4 +1,4 @@
-"""SAE: a linear auto-encoder whose code is the attributes."""
+"""SAE: a linear auto-encoder whose code is the attributes of the image."""
 
 from __future__ import annotations
 
@@ -17,23 +17,30 @@ class SAE(AttributePredictor):
 
     .. math:: \min_W \|X - Z W\|_F^2 + \lambda \|X W^\top - Z\|_F^2
 
-    with X (n, p) features and Z (n, q) attributes of each image. The minimiser W (q, p) solves the Sylvester equation
-    ``Z'Z W + W (lambda X'X) = (1 + lambda) Z'X``. Both matrices are symmetric, so that two eigendecompositions
-    ``Z'Z = U a U'``, ``X'X = V b V'`` solve it for every lambda: ``U'WV = (1 + lambda) U'Z'XV / (a + lambda b')``.
-    Where the solution is not unique (fewer images than features), it is the one of least norm.
+    X (n, p) are features and Z (n, q) are attributes of each image. The minimiser W (q, p) solves the Sylvester
+    equation ``Z'Z W + W (lambda X'X) = (1 + lambda) Z'X``. Both matrices are symmetric, so two eigendecompositions
+    ``Z'Z = U a U'`` and ``X'X = V b V'`` solve it for every lambda: ``U'WV = (1 + lambda) U'Z'XV / (a + lambda b')``.
+    If the solution is not unique (fewer images than features), W is the one of least norm.
 
     Parameters
     ----------
     lam : float > 0
-        Weight of the encoder. It has the scale of |Z|^2 / |X|^2, which is 1 for rows of unit length.
+        Weight of the encoder. Its scale is that of |Z|^2 / |X|^2, which is 1 for rows of unit length.
     direction : "semantic_to_feature" or "feature_to_semantic"
         Compare features with decoded class attributes ``s W``, or encoded features ``x W'`` with class attributes.
     metric : "cosine", "nearest" or "dot"
-        Similarity; the reference's is the cosine.
+        Similarity; the reference has the cosine.
 
     Attributes
     ----------
     W_ : (q, p)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> SAE().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     lam: Positive = 1.0

@@ -1,4 +1,4 @@
-"""SJE: the worst class that comes too close costs."""
+"""SJE: a bilinear score whose loss counts only the largest violation of the margin."""
 
 from __future__ import annotations
 
@@ -17,14 +17,22 @@ class SJE(Compatibility):
     .. math:: \min_W \tfrac1n \sum_i \max_y \bigl[\Delta(y_i, y) + x_i W s_y^\top - x_i W s_{y_i}^\top\bigr]_+,
         \qquad \Delta(y_i, y) = m \text{ for } y \ne y_i,\; 0 \text{ for } y = y_i
 
-    with X (n, p) features and S (C, q) attributes of the seen classes; training and parameters as in
-    :class:`zsl.models.compatibility.Compatibility`. Scores are the products ``x W s'``.
+    X (n, p) are features and S (C, q) are attributes of the seen classes. Scores are the products ``x W s'``. Training
+    and parameters are those of :class:`zsl.models.compatibility.Compatibility`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> SJE().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     def loss(self, F: Array, y: Array) -> tuple[float, Array]:
         E = excess(F, y, self.margin)
         largest = E.max(axis=1, keepdims=True)
-        # At the start all classes are equally bad: they share, or the first one in the table would be preferred.
+        # Equally bad classes, as at the start, share the loss; otherwise the first class in the table would be
+        # preferred.
         worst = (largest <= E) & (largest > 0)
         G = (worst / np.maximum(worst.sum(axis=1, keepdims=True), 1)).astype(F.dtype)
         return float(largest.sum()), pull_own(G, y)

@@ -1,4 +1,4 @@
-"""SSE: images and classes as mixtures of seen classes."""
+"""SSE: images and classes are described by their similarity to the seen classes."""
 
 from __future__ import annotations
 
@@ -18,36 +18,45 @@ from zsl.models.one_vs_rest import multiclass_hinge
 class SSE(InductiveModel):
     r"""Semantic similarity embedding (Zhang and Saligrama, ICCV 2015).
 
-    A class is a histogram over the K seen classes, an image a vector for each of them,
+    A class is a histogram h over the K seen classes; an image has a vector pi_k for each of them,
 
     .. math:: h(s) = \arg\min_{a \ge 0,\, \sum a = 1} \tfrac\gamma2 \|a\|^2 + \tfrac12 \|s - a S\|^2, \qquad
         \pi_k(x) = \max(0, x - v_k) \text{ or } \min(x, v_k), \qquad
         f_s(x) = \sum_k h_k(s)\, w \cdot \pi_k(x)
 
-    with S (K, q) attributes of the seen classes and v_k (p,) a visual word for each. Here v_k is the mean of the
-    class's images and w (p,) minimises
-    ``1/2 |w|^2 + C/n sum_i sum_{c != y_i} max(0, 1 + f_c(x_i) - f_{y_i}(x_i))^2``. The reference learns the v_k too,
-    with margin constraints that we cannot state with confidence, so that this part is an interpretation. ``min`` needs
-    non-negative features: the training minimum of each is subtracted first, which changes nothing for ``max``.
+    S (K, q) are attributes of the seen classes and v_k (p,) is a visual word for each. Here v_k is the mean of the
+    images of the class, and w (p,) minimises ``1/2 |w|^2 + C/n sum_i sum_{c != y_i} max(0, 1 + f_c(x_i) -
+    f_{y_i}(x_i))^2``. The reference also learns the v_k, with margin constraints that we cannot state with confidence,
+    so this part is an interpretation. ``min`` needs non-negative features, so the training minimum of each feature is
+    subtracted first; ``max`` is not affected.
 
     Parameters
     ----------
     gamma : float > 0
-        Small ones make histograms of few classes.
+        A small value makes histograms of few classes.
     C : float > 0
+        Weight of the loss.
     mapping : "relu" or "intersection"
-        max(0, x - v), or min(x, v).
-    max_images : int
-        w has p entries; of more images as many are drawn for it, an equal number of each class where possible.
-    max_iter, tol
-        L-BFGS ends at a gradient of ``tol`` times the one at zero or after ``max_iter`` iterations, whichever is first;
-        the log says so if it is the latter.
-    seed : int
-        Of the draw.
+        ``max(0, x - v)``, or ``min(x, v)``.
+    max_images : int >= 1
+        If there are more images, w is fitted to a draw of this many, with equal numbers of each class where possible.
+    max_iter : int >= 1
+    tol : float > 0
+        L-BFGS ends when the gradient is ``tol`` times that at zero, or after ``max_iter`` iterations, which the log
+        says.
+    seed : int >= 0
+        Seed of the draw.
 
     Attributes
     ----------
     w_ : (p,), v_ : (K, p), S_ : (K, q)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> SSE().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     gamma: Positive = 0.1
@@ -87,7 +96,7 @@ class SSE(InductiveModel):
     def _draw(self, y: Array) -> Array:
         if len(y) <= self.max_images:
             return np.arange(len(y))
-        # The first of each class in a random order, then the second of each, ...
+        # The draw takes the first image of each class in a random order, then the second of each class, and so on.
         order = np.random.default_rng(self.seed).permutation(len(y))
         turn = np.empty(len(y), dtype=np.int64)
         for c in range(int(y.max()) + 1):
@@ -96,7 +105,7 @@ class SSE(InductiveModel):
         return np.sort(order[np.argsort(turn[order], kind="stable")][: self.max_images])
 
     def _pi(self, X: Array, k: int) -> Array:
-        """(n, p) the images' vectors for class k."""
+        """(n, p) vectors pi_k of the images for seen class k."""
         return np.maximum(0, X - self.v_[k]) if self.mapping == "relu" else np.minimum(X, self.v_[k])
 
     def _features(self, X: Array, w: Array) -> Array:
@@ -108,16 +117,16 @@ class SSE(InductiveModel):
 
 
 def simplex_codes(S: Array, basis: Array, gamma: float, *, tol: float = 1e-9, max_iter: int = 5000) -> Array:
-    """``argmin gamma/2 |a|^2 + 1/2 |s - a basis|^2`` over the simplex for each row s of S (C, q): (C, K) codes.
+    """Codes (C, K): ``argmin gamma/2 |a|^2 + 1/2 |s - a basis|^2`` over the simplex for each row s of S (C, q).
 
-    Accelerated projected gradient, until the gap ``max_v <gradient, a - v>`` over the simplex, an upper bound on what
-    is left to gain, is at most ``tol`` times the scale of the problem in every row.
+    Accelerated projected gradient runs until the gap ``max_v <gradient, a - v>`` over the simplex, an upper bound on
+    the distance from the minimum, is at most ``tol`` times the scale of the problem in every row.
     """
     S, basis = S.astype(np.float64), basis.astype(np.float64)
     G = basis @ basis.T + gamma * np.eye(len(basis))
     R = S @ basis.T
     e = np.linalg.eigvalsh(G)
-    # Strongly convex: the momentum that goes with the condition number.
+    # The problem is strongly convex, so the condition number determines the momentum.
     momentum = (1 - np.sqrt(gamma / e[-1])) / (1 + np.sqrt(gamma / e[-1]))
     A = B = np.full((len(S), len(basis)), 1 / len(basis))
     goal = tol * (float(e[-1]) + float(np.abs(R).max()))
@@ -131,7 +140,14 @@ def simplex_codes(S: Array, basis: Array, gamma: float, *, tol: float = 1e-9, ma
 
 
 def onto_simplex(V: Array) -> Array:
-    """The nearest points of the simplex to the rows of V (C, K)."""
+    """Project the rows of V (C, K) on the simplex.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> onto_simplex(np.array([[2.0, 0.0]]))
+    array([[1., 0.]])
+    """
     ordered = -np.sort(-V, axis=1)
     excess = np.cumsum(ordered, axis=1) - 1
     count = (ordered * np.arange(1, V.shape[1] + 1) > excess).sum(axis=1)

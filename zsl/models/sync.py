@@ -1,4 +1,4 @@
-"""SynC: classifiers synthesised from those of phantom classes."""
+"""SynC: the classifier of a class is synthesised from those of phantom classes."""
 
 from __future__ import annotations
 
@@ -21,33 +21,40 @@ class SynC(InductiveModel):
     .. math:: w_c = \sum_r s_{cr} v_r, \qquad
         s_{cr} \propto \exp\bigl(-|a_c - b_r|^2 / 2 \sigma^2\bigr), \quad \sum_r s_{cr} = 1
 
-    with attributes a_c (q,) of class c and phantom classes b_r with bases v_r (p,). The bases minimise
+    a_c (q,) are attributes of class c, and b_r are phantom classes with bases v_r (p,). The bases minimise
 
     .. math:: \tfrac1n \sum_i \ell(x_i, y_i; w_1 \dots w_C) + \tfrac\lambda2 \sum_c \|w_c\|^2 .
 
-    Here, as at the reference's start, there is one phantom at each seen class, b = a. The similarities of the seen
-    classes are then a square matrix, any w_c can be reached, and the problem decouples: the w_c are fitted directly and
-    ``V = s^-1 W``.
+    As at the start of the reference, there is one phantom at each seen class, b = a. The similarities of the seen
+    classes then form a square matrix, any w_c can be reached, and the problem decouples: the w_c are fitted directly,
+    and ``V = s^-1 W``.
 
     Parameters
     ----------
     lam : float > 0
+        Weight of the penalty.
     sigma : float > 0
-        In units of the median distance between seen classes.
+        Width of the similarity, in units of the median distance between seen classes.
     loss : "one_vs_other", "multiclass" or "struct"
-        ``sum_c max(0, 1 - t_ic x w_c)^2``; or ``sum_c max(0, Delta(c, y) + x w_c - x w_y)^2`` with Delta = 1, or
-        Delta = ``|a_c - a_y|``. Of the latter two the reference has the largest term alone and does not square it;
-        the sum of squares is smooth (an interpretation). Whether its Delta is the distance or its square is not
-        known to us.
+        ``sum_c max(0, 1 - t_ic x w_c)^2``; or ``sum_c max(0, Delta(c, y) + x w_c - x w_y)^2`` with Delta = 1, or with
+        Delta = ``|a_c - a_y|``. In the latter two the reference has only the largest term, not squared; the sum of
+        squares is smooth, and an interpretation. We do not know whether its Delta is the distance or its square.
     tol : float > 0
         Residual at which the fit stops.
 
     Attributes
     ----------
     classifier_ : Linear
-        Of the seen classes (no bias).
+        Classifiers of the seen classes, without a bias.
     V_ : (p, C_seen)
         Bases of the phantoms.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> SynC().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     lam: Positive = 1e-3
@@ -75,7 +82,7 @@ class SynC(InductiveModel):
 
         of = shared("X", lambda: spectrum(X))
         self.classifier_ = shared((self.loss, self.lam, self.tol), classifier)
-        # Classes with the same attributes have the same row; the bases of least norm serve them then.
+        # Classes with the same attributes have the same row, so the matrix may be singular; V has least norm then.
         similarity = self._similarity(S.astype(np.float64))
         self.V_ = np.linalg.lstsq(similarity, self.classifier_.W.T, rcond=1e-10)[0].T.astype(X.dtype)
 

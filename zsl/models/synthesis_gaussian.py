@@ -1,4 +1,4 @@
-"""Class-conditional Gaussians synthesised from attributes: the generative family without a deep network."""
+"""SynthesisGaussian: class-conditional Gaussians from attributes, a generative model without a deep network."""
 
 from __future__ import annotations
 
@@ -17,34 +17,43 @@ _FLOOR = 1e-3
 
 @dataclass(eq=False, repr=False)
 class SynthesisGaussian(InductiveModel):
-    r"""Images of a class are a Gaussian whose parameters are a linear function of its attributes.
+    r"""The images of a class follow a Gaussian whose parameters are a linear function of the class's attributes.
 
     .. math:: p(x | s) = N(x;\; s B,\; \Sigma), \qquad
         B = \arg\min_B \sum_c \|m_c - s_c B\|^2 + \gamma \|B\|_F^2
 
-    with m_c (p,) the mean features and s_c (q,) the attributes of seen class c. With ``covariance="pooled"``, Sigma is
-    the covariance of images about their class's mean, shrunk towards a multiple of the identity,
-    ``(1 - shrinkage) Sigma + shrinkage tr(Sigma) / p I``; with ``"predicted"`` it is diagonal: the
-    variances v_c (p,) of each seen class are shrunk towards their mean over classes and features, ``(1 - shrinkage) v_c
-    + shrinkage mean(v)``, kept above 0.001 mean(v), and their logarithms predicted by a ridge regression of the same
-    gamma about their mean over classes, that is with an intercept; B has none. ``"pooled"`` keeps the eigenvalues of
-    Sigma above 0.001 of their mean. Scores are log-densities (up to a constant per image): with as many
-    synthetic images as one likes and the Bayes classifier trained on them, the answer is the same, so none are drawn.
-    In the manner of Verma and Rai (GFZSL, ECML 2017), who regress the parameters of exponential families on attributes;
-    the shrinkage and the choice of covariances are ours.
+    m_c (p,) are the mean features and s_c (q,) the attributes of seen class c. Scores are log-densities, up to a
+    constant for each image. The Bayes classifier trained on many synthetic images would give the same answer, so none
+    are drawn.
+
+    With ``covariance="pooled"``, Sigma is the covariance of the images about their class means, shrunk towards a
+    multiple of the identity, ``(1 - shrinkage) Sigma + shrinkage tr(Sigma) / p I``; its eigenvalues stay above 0.001 of
+    their mean. With ``"predicted"``, Sigma is diagonal. The variances v_c (p,) of each seen class are shrunk towards
+    their mean over classes and features, ``(1 - shrinkage) v_c + shrinkage mean(v)``, and stay above 0.001 mean(v); a
+    ridge regression with the same gamma and an intercept predicts their logarithms. B has no intercept.
+
+    The model follows Verma and Rai (GFZSL, ECML 2017), who regress the parameters of exponential families on
+    attributes; the shrinkage and the choice of covariances are ours.
 
     Parameters
     ----------
     gamma : float > 0
-        Ridge penalty; S'S sums over classes.
-    shrinkage : 0 < float <= 1
-        1: a multiple of the identity, that is the nearest predicted mean (``"pooled"``), or all variances alike
-        (``"predicted"``).
+        Ridge penalty, in relation to S'S, which sums over classes.
+    shrinkage : float, 0 < shrinkage <= 1
+        With 1, Sigma is a multiple of the identity, so the nearest predicted mean wins (``"pooled"``), or all variances
+        are equal (``"predicted"``).
     covariance : "pooled" or "predicted"
 
     Attributes
     ----------
     B_ : (q, p)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y, Z = np.eye(2), np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> SynthesisGaussian().fit(X, y, Z, Z_unseen=-Z).predict(X)
+    array([1, 0])
     """
 
     gamma: Positive = 1.0
@@ -61,7 +70,7 @@ class SynthesisGaussian(InductiveModel):
         if self.covariance == "pooled":
             e, V = shared("within", lambda: _within(X, y, M))
             e = (1 - self.shrinkage) * e + self.shrinkage * e.mean()
-            # A feature space without any spread within classes keeps Euclidean distances.
+            # If no class has any spread, distances stay Euclidean.
             self.whiten_ = V / np.sqrt(np.maximum(e, _FLOOR * e.mean()) if e.mean() > 0 else np.ones_like(e))
         else:
             V = shared("variances", lambda: class_means(X.astype(np.float64) ** 2, y) - M**2)
@@ -78,7 +87,7 @@ class SynthesisGaussian(InductiveModel):
         else:
             L, M = self.log_variance_ + S @ self.L_, S @ self.B_
             precision = np.exp(-L)
-            # (x - m)^2 w summed: three products instead of a tensor (L, C, p).
+            # Three matrix products give the sums of (x - m)^2 w without a tensor (L, C, p).
             squares = (X**2) @ precision.T - 2 * X @ (precision * M).T + (precision * M**2).sum(axis=1)
             scores = -0.5 * (squares + L.sum(axis=1))
         return scores.astype(self.dtype_, copy=False)

@@ -1,7 +1,11 @@
-"""Checkpoints: the state of a long fit in a file, which is written whole and read back for the same problem only."""
+"""Checkpoints: a file that keeps the state of a long fit, so that the fit can go on after a kill.
+
+A checkpoint is replaced in one step, and it is read back only for the same data and settings.
+"""
 
 from __future__ import annotations
 
+import glob
 import json
 import logging
 import os
@@ -19,28 +23,30 @@ from zsl.errors import UserError, reason, writing
 
 log = logging.getLogger(__name__)
 
-# Digits of the fingerprint that stand in a file's name; the whole of it stands in the file.
+# The file's name holds this many digits of the fingerprint; the file holds the whole fingerprint.
 _DIGITS = 8
 _REMEDY = "set model.checkpoint to another name"
 
 
 class Checkpoint:
-    """A file of named arrays. Every problem has one of its own, so that many of one ``name`` may lie beside each other.
+    """A file of named arrays that belongs to one problem (data and settings).
+
+    The file's name contains a part of the problem's fingerprint, so the fits of a sweep may share one ``name``.
 
     Parameters
     ----------
     name : str or Path
-        The beginning of the file's name: with ``ck`` or ``ck.npz`` the file is ``ck-1a2b3c4d.npz``, with the first
-        digits of ``problem``. Its folder is made where it is missing.
+        The beginning of the file's name: with ``ck`` or ``ck.npz`` the file is ``ck-1a2b3c4d.npz``, where the digits
+        are the first ones of ``problem``. A missing folder is created.
     problem : str
-        What the arrays belong to, see :func:`fingerprint`.
+        Fingerprint of the data and settings, see :func:`fingerprint`.
     minutes : float
-        Time between two writes of :meth:`due`.
+        :meth:`due` is true when this time has passed since the last write.
 
     Raises
     ------
     UserError
-        If the file could not be written.
+        If the file cannot be written.
     """
 
     def __init__(self, name: str | Path, problem: str, minutes: float) -> None:
@@ -48,7 +54,7 @@ class Checkpoint:
         stem = Path(name).name.removesuffix(".npz")
         self.path = Path(name).with_name(f"{stem}-{problem[:_DIGITS]}.npz")
         self.problem, self.minutes = problem, minutes
-        # Two jobs of a sweep may have the same problem; neither may write into what the other is writing.
+        # Two jobs of a sweep may have the same problem, so each process writes a partial file of its own.
         self._partial = self.path.with_name(f"{self.path.name}.{socket.gethostname()}-{os.getpid()}.partial")
         if os.path.isdir(self.path):
             raise UserError(f"model.checkpoint: {self.path} is a folder; {_REMEDY}.")
@@ -59,12 +65,13 @@ class Checkpoint:
         self._written = time.monotonic()
 
     def due(self) -> bool:
+        """Whether it is time for the next write."""
         return time.monotonic() - self._written >= 60 * self.minutes
 
     def save(self, arrays: dict[str, Array]) -> None:
-        """Replace the file in one step: a kill at any moment leaves the old one or the new one.
+        """Replace the file in one step, so that a kill at any moment leaves the old file or the new one.
 
-        What the operating system refuses now, such as a full disk, is a warning: the work goes on.
+        An error of the operating system, such as a full disk, is logged as a warning, and the fit goes on.
         """
         about = {"problem": np.array(self.problem), "contents": np.array(_contents(arrays))}
         try:
@@ -75,18 +82,18 @@ class Checkpoint:
                 os.fsync(file.fileno())
             self._partial.replace(self.path)
         except OSError as error:
-            log.warning("the checkpoint %s cannot be written (%s); the work goes on without.", self.path, reason(error))
+            log.warning("the checkpoint %s cannot be written (%s); the fit goes on without.", self.path, reason(error))
         finally:
             _unlink(self._partial)
         self._written = time.monotonic()
 
     def load(self) -> dict[str, Array] | None:
-        """The arrays, or None where there is no file.
+        """Read the arrays; None if there is no file.
 
         Raises
         ------
         UserError
-            If the file is no checkpoint, damaged or of another problem.
+            If the file is not a checkpoint, is damaged or belongs to another problem.
         """
         if not self.path.exists():
             self._mention_others()
@@ -96,11 +103,11 @@ class Checkpoint:
                 arrays = {name: file[name] for name in file.files}
             problem, contents = str(arrays.pop("problem")), str(arrays.pop("contents"))
         except FileNotFoundError:
-            return None  # another job of the same problem has ended in this moment
+            return None  # another job of the same problem has just ended and removed the file
         except MemoryError:
             raise
         except Exception as error:
-            # Zip, NumPy and what they stumble over: it is another file, or half of one.
+            # zipfile and NumPy raise many types of error for a file that is not an archive, or half of one.
             raise UserError(
                 f"{self.path} is not a checkpoint of zsl, or damaged ({reason(error)}); remove it to start anew."
             ) from None
@@ -111,16 +118,19 @@ class Checkpoint:
         return arrays
 
     def remove(self) -> None:
-        """Remove the file, and what killed processes left half written of it."""
+        """Remove the file and the partial files of processes that were killed on this machine."""
         _unlink(self.path)
-        for path in self.path.parent.glob(f"{_literal(self.path.name)}.{_literal(socket.gethostname())}-*.partial"):
+        for path in self.path.parent.glob(
+            f"{glob.escape(self.path.name)}.{glob.escape(socket.gethostname())}-*.partial"
+        ):
             process = path.name.removesuffix(".partial").rpartition("-")[2]
             if process.isdecimal() and not _runs(int(process)):
                 _unlink(path)
 
     def _mention_others(self) -> None:
+        """Log the checkpoints of the same name that belong to other problems."""
         stem = self.path.name.removesuffix(f"{self.problem[:_DIGITS]}.npz")
-        pattern = _literal(stem) + "[0-9a-f]" * _DIGITS + ".npz"
+        pattern = glob.escape(stem) + "[0-9a-f]" * _DIGITS + ".npz"
         others = sorted(path.name for path in self.path.parent.glob(pattern))
         if others:
             more = f" and {len(others) - 1} more" if len(others) > 1 else ""
@@ -131,13 +141,7 @@ class Checkpoint:
 
 
 def check_name(name: str | Path) -> None:
-    """Refuse what cannot be the beginning of a file's name.
-
-    Raises
-    ------
-    UserError
-        If it is empty or a folder.
-    """
+    """Raise UserError if ``name`` cannot be the beginning of a file's name, because it is empty or a folder."""
     if not str(name) or "\0" in str(name):
         raise UserError(f"model.checkpoint={str(name)!r} is not accepted: it should be a path, or null for none.")
     if not Path(name).name or str(name).endswith(("/", os.sep)) or os.path.isdir(name):
@@ -145,14 +149,29 @@ def check_name(name: str | Path) -> None:
 
 
 def fingerprint(settings: Mapping[str, Any], pieces: Iterable[Array]) -> str:
-    """A digest of settings and of data that comes in pieces; it is the same in every process.
+    """Digest of settings and data that is the same in every process.
 
-    Functions among the settings count by their module and name, partial functions by what they bind too.
+    Parameters
+    ----------
+    settings : mapping
+        A function counts by its module and name, a partial function also by its bound arguments.
+    pieces : iterable of arrays
+        The data, piece by piece.
+
+    Returns
+    -------
+    str
 
     Raises
     ------
     UserError
         For a function without a name, such as a lambda.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> fingerprint({"lam": 0.1}, [np.ones(3)]) == fingerprint({"lam": 0.2}, [np.ones(3)])
+    False
     """
     try:
         about = joblib.hash(dict(settings))
@@ -165,13 +184,8 @@ def fingerprint(settings: Mapping[str, Any], pieces: Iterable[Array]) -> str:
 
 
 def _contents(arrays: Mapping[str, Array]) -> str:
-    """Names, shapes and types: what a file must hold, whose archive format vouches for the numbers themselves."""
+    """Names, shapes and types of the arrays; the zip format itself has checksums of the numbers."""
     return json.dumps(sorted([name, list(A.shape), A.dtype.str] for name, A in arrays.items()))
-
-
-def _literal(text: str) -> str:
-    """``text`` for a glob pattern."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in text)
 
 
 def _unlink(path: Path) -> None:
@@ -182,6 +196,7 @@ def _unlink(path: Path) -> None:
 
 
 def _runs(process: int) -> bool:
+    """Whether a process with this number exists."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -1,13 +1,13 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-r"""Dictionary updates from the sufficient statistics of fixed codes.
+r"""Dictionary updates for fixed codes: ridge atoms in closed form, unit-ball atoms by descent or gradient steps.
 
-For codes ``A`` (n, r) and samples ``X`` (n, p) with weights that sum to one, both updates see the data only
-through ``AtA = A' W A`` (r, r) and ``AtX = A' W X`` (r, p). They minimise, over the dictionary ``D`` (r, p),
+For codes ``A`` (n, r) and samples ``X`` (n, p) with weights ``W`` that sum to one, every update sees the data only
+through the statistics ``AtA = A' W A`` (r, r) and ``AtX = A' W X`` (r, p). It lowers, over the dictionary ``D`` (r, p),
 
 .. math:: \langle D, AtA\,D \rangle - 2 \langle D, AtX \rangle + \beta \|D\|_F^2 ,
 
-which is the data term of Eqs. (3)-(4) up to a constant, subject to unit atoms where asked for (Eqs. 1-2).
+which is the data term of Eqs. (3)-(4) up to a constant; atoms may be confined to the unit ball (Eqs. 1-2).
 """
 
 from __future__ import annotations
@@ -22,21 +22,37 @@ from zsl.checks import Array
 from zsl.errors import UserError
 from zsl.sparse.kernels.products import product
 
-# Atoms whose products with all others are formed together, and of these the ones that are moved one by one.
+# Products with all atoms are formed for _BLOCK atoms at a time; within a block _STEP atoms are moved one by one.
 _BLOCK, _STEP = 256, 64
-# Atoms compared with all others at once.
-_MANY = 256
+# Atoms that are compared with all others at once.
+_COMPARED = 256
 
 
 def ridge_atoms(AtA: Array, AtX: Array, beta: float) -> Array:
-    """The exact minimiser without a constraint, ``(AtA + beta I)^-1 AtX`` (r, p); ``beta > 0``.
+    """The exact minimiser without a constraint, ``(AtA + beta I)^-1 AtX``.
+
+    Parameters
+    ----------
+    AtA : (r, r)
+    AtX : (r, p)
+    beta : float > 0
+
+    Returns
+    -------
+    (r, p)
 
     Raises
     ------
     UserError
-        Where beta is lost in rounding beside the codes, as with features of length 1e-12.
+        If beta is lost in rounding because the codes are very long, as with features of length 1e-12.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ridge_atoms(np.array([[1.0]]), np.array([[2.0, 4.0]]), beta=1.0)
+    array([[1., 2.]])
     """
-    # In double precision whatever the atoms are in: codes may be long.
+    # Long codes need double precision, whatever the dtype of the atoms.
     H = AtA.astype(np.float64)
     H[np.diag_indices_from(H)] += beta
     try:
@@ -52,38 +68,78 @@ def ridge_atoms(AtA: Array, AtX: Array, beta: float) -> Array:
 
 
 def unit_ball_atoms(AtA: Array, AtX: Array, D: Array, beta: float = 0.0, *, n_passes: int = 1) -> Array:
-    """Block-coordinate descent over the atoms, each confined to the unit ball; never raises the objective.
+    """Block-coordinate descent over the atoms, each confined to the unit ball; the objective never rises.
 
-    With the other atoms fixed, the objective in atom j is ``(AtA[j, j] + beta) |d - u|^2`` plus a constant, ``u``
-    the unconstrained minimiser, so the projection of ``u`` on the ball is exact. ``D`` (r, p) must lie in the
-    ball; it is not modified. Atoms that no code uses stay as they are.
+    With the other atoms fixed, the objective in atom j is ``(AtA[j, j] + beta) |d - u|^2`` plus a constant, where ``u``
+    is the unconstrained minimiser; hence the projection of ``u`` on the ball is exact. Atoms that no code uses stay as
+    they are.
+
+    Parameters
+    ----------
+    AtA : (r, r)
+    AtX : (r, p)
+    D : (r, p)
+        The current atoms, which must lie in the unit ball; not modified.
+    beta : float >= 0
+    n_passes : int >= 1
+
+    Returns
+    -------
+    (r, p)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unit_ball_atoms(np.array([[1.0]]), np.array([[3.0, 4.0]]), np.zeros((1, 2))).round(3)
+    array([[0.6, 0.8]])
     """
     D = D.copy()
     used = np.flatnonzero(np.diag(AtA) > 0)
     for _ in range(n_passes):
         for start in range(0, len(used), _BLOCK):
             block = used[start : start + _BLOCK]
-            # One matrix product for the whole block; within it the products follow the atoms' moves.
+            # One matrix product serves the whole block; within the block, moved atoms correct the products.
             G = AtA[np.ix_(block, block)]
             descent = AtX[block] - product(AtA[block], D)
             moves = np.empty_like(descent)
             for k in range(0, len(block), _STEP):
-                few = slice(k, k + _STEP)
+                step = slice(k, k + _STEP)
                 if k:
-                    descent[few] -= product(G[few, :k].copy(), moves[:k])
-                _move(G[few, few], descent[few], D, block[few], D.dtype.type(beta), moves[few])
+                    descent[step] -= product(G[step, :k].copy(), moves[:k])
+                _move(G[step, step], descent[step], D, block[step], D.dtype.type(beta), moves[step])
     return D
 
 
 def gradient_atoms(
     AtA: Array, AtX: Array, D: Array, beta: float = 0.0, *, in_ball: bool = True, n_steps: int = 1
 ) -> Array:
-    r"""Projected gradient steps for all atoms at once; never raise the objective.
+    r"""Projected gradient steps for all atoms at once; the objective never rises.
 
-    Atom j steps by one over :math:`\sum_k |AtA_{jk}| + \beta`. The diagonal of these sums exceeds ``AtA + beta I``
-    (their difference is diagonally dominant), so that each step minimises a bound that touches the objective at ``D``;
-    as it has one factor per atom, the projection on the unit ball (``in_ball``, where ``D`` must lie) is exact. ``D``
-    (r, p) is not modified. Atoms that no code uses stay as they are.
+    The step length of atom j is one over :math:`\sum_k |AtA_{jk}| + \beta`. The diagonal matrix of these sums exceeds
+    ``AtA + beta I`` (their difference is diagonally dominant), so each step minimises an upper bound that touches the
+    objective at ``D``. The bound has one factor per atom, so the projection on the unit ball is exact. Atoms that no
+    code uses stay as they are.
+
+    Parameters
+    ----------
+    AtA : (r, r)
+    AtX : (r, p)
+    D : (r, p)
+        The current atoms; not modified. With ``in_ball`` they must lie in the unit ball.
+    beta : float >= 0
+    in_ball : bool
+        Whether atoms are projected on the unit ball.
+    n_steps : int >= 1
+
+    Returns
+    -------
+    (r, p)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gradient_atoms(np.array([[2.0]]), np.array([[1.0, 0.0]]), np.zeros((1, 2)))
+    array([[0.5, 0. ]])
     """
     used = np.diag(AtA) > 0
     steps = np.zeros((len(D), 1), D.dtype)
@@ -99,7 +155,7 @@ def gradient_atoms(
 def _move(G, descent, D, block, beta, moves):
     """Update the atoms ``block`` of D one after another.
 
-    ``descent`` holds their negative gradients before the first moved; ``moves`` is work space.
+    ``descent`` holds the negative gradients of these atoms before the first one moves; ``moves`` is work space.
     """
     for k in range(len(block)):
         d, u, g = D[block[k]], moves[k], descent[k]
@@ -128,32 +184,49 @@ def _move(G, descent, D, block, beta, moves):
 
 
 def quadratic(AtA: Array, AtX: Array, D: Array, beta: float = 0.0) -> float:
-    """The objective above at ``D``."""
+    """The module's objective at ``D``."""
     return float(np.vdot(D, AtA @ D) - 2 * np.vdot(D, AtX) + beta * np.vdot(D, D))
 
 
 def square(D: Array) -> float:
-    """``|D|_F^2``; not by BLAS, whose threads would go on spinning (:mod:`zsl.sparse.kernels.products`)."""
+    """``|D|_F^2`` without BLAS, whose threads would go on spinning (:mod:`zsl.sparse.kernels.products`)."""
     return float(np.einsum("ij,ij->", D, D))
 
 
 def duplicate_atoms(D: Array, limit: float = 1 - 1e-6) -> tuple[Array, Array]:
-    """Atoms whose ``|cos|`` with an atom at least as long exceeds ``limit``, and that atom, no duplicate itself.
+    """Find atoms that repeat another atom, up to sign and length.
 
-    Zero atoms are none.
+    Parameters
+    ----------
+    D : (r, p)
+    limit : float
+        An atom is a duplicate if its ``|cos|`` with an atom that is at least as long, and not itself a duplicate,
+        exceeds this limit. Zero atoms are never duplicates.
+
+    Returns
+    -------
+    duplicates : (k,) int
+    kept : (k,) int
+        The atom that each duplicate repeats.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> duplicate_atoms(np.array([[0.5, 0.0], [0.0, 1.0], [-1.0, 0.0]]))
+    (array([0]), array([2]))
     """
     order = np.argsort(-np.linalg.norm(D, axis=1), kind="stable")
-    # A coarse look in single precision, then the candidates in double.
+    # Single precision finds the candidates; double precision decides.
     U: Array = unit_atoms(D).astype(np.float32, copy=False)[order]
     found: dict[int, int] = {}
-    for start in range(0, len(U), _MANY):
-        rows = U[start : start + _MANY]
+    for start in range(0, len(U), _COMPARED):
+        rows = U[start : start + _COMPARED]
         cosines = product(rows, U[: start + len(rows)].T)
         i, j = np.divmod(np.flatnonzero(np.abs(cosines, out=cosines) > limit - 1e-5), cosines.shape[1])
         i, j = i[j < i + start], j[j < i + start]
         for a, b in zip(i + start, j):
             u, v = D[order[a]].astype(np.float64), D[order[b]].astype(np.float64)
-            # j comes first: whether it is a duplicate is known. Of one that is, this need be none.
+            # Atoms are visited longest first, so the status of b is final; b is skipped if it is a duplicate itself.
             if order[b] not in found and abs(u @ v) > limit * np.linalg.norm(u) * np.linalg.norm(v):
                 found.setdefault(int(order[a]), int(order[b]))
     atoms = np.array(sorted(found), np.int64)
@@ -161,6 +234,14 @@ def duplicate_atoms(D: Array, limit: float = 1 - 1e-6) -> tuple[Array, Array]:
 
 
 def unit_atoms(D: Array) -> Array:
-    """Every atom scaled to length one; zero atoms stay zero."""
+    """Scale every atom (row) to length one; zero atoms stay zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unit_atoms(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
     norms = np.linalg.norm(D, axis=1, keepdims=True)
     return D / np.where(norms > 0, norms, 1)

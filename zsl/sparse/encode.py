@@ -1,4 +1,4 @@
-"""One function in front of every LASSO solver."""
+"""``sparse_encode``: one function that checks its arguments and calls any of the LASSO solvers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
-from zsl.checks import Array, Count, NonNegative, Positive, as_matrix, check_arguments, need_small, row_squares
+from zsl.checks import Array, Count, NonNegative, Positive, as_matrix, check_arguments, check_no_overflow, row_squares
 from zsl.errors import UserError
-from zsl.sparse.kernels.products import need_threads
+from zsl.sparse.kernels.products import check_not_forked
 from zsl.sparse.problem import Codes, largest_penalty
 
-# Counters of rounds have at least 32 bits.
-_MOST_ROUNDS = 2**31 - 1
+# The kernels count iterations in at least 32 bits.
+_MOST_ITERATIONS = 2**31 - 1
 
 
 class Encoder(Protocol):
-    """A solver with its settings bound: what models are given (``conf/solver/*.yaml``)."""
+    """Type of a solver with its settings bound, as models take it (``conf/solver/*.yaml``)."""
 
     def __call__(self, X: Array, D: Array, lam: float, *, init: Array | None = None) -> Codes: ...
 
@@ -45,18 +45,19 @@ def sparse_encode(
     D : (r, p)
         Dictionary, one atom per row: the transpose of the paper's ``D_x``.
     lam : float >= 0
-        The paper's lambda, before the ``1/r``. At 0, least squares, the codes are right but the gap is no use: no
-        residual is orthogonal to every atom but for rounding, and the bound is then the data term itself.
+        The paper's lambda, before the ``1/r``. At 0 the problem is least squares: the codes are right, but the gap is
+        useless, because rounding keeps the residual from being orthogonal to every atom and the gap is then the data
+        term itself.
     solver : name or callable
-        A module of ``zsl.sparse.solvers``, or a function of that signature.
+        The name of a module in ``zsl.sparse.solvers``, or a function with the signature of their ``solve``.
     init : (n, r), optional
-        Codes to start from (a warm start); zeros if absent. Not modified; ``lars`` has no use for them.
+        Codes to start from (a warm start); zeros if absent. ``init`` is not modified; ``lars`` ignores it.
     tol : float > 0
-        Every row stops once its duality gap is at most ``tol * |x|^2 / p``, or where rounding allows no better: the
-        gap then says so. It is computed in double precision from the residual, and can be off by about ``1e-16``
-        of ``(|x| + sum_j |a_j| |d_j|)^2 / p``.
+        A row stops once its duality gap is at most ``tol * |x|^2 / p``, or where rounding allows no smaller gap. The
+        gap is computed from the residual in double precision, with an error of about ``1e-16`` times
+        ``(|x| + sum_j |a_j| |d_j|)^2 / p``.
     max_iter : int >= 1
-        Iterations after which a row is given up; its gap then says how far it is.
+        A row also stops after this many iterations; its gap then shows how far it is from the minimum.
 
     Returns
     -------
@@ -66,39 +67,36 @@ def sparse_encode(
     Raises
     ------
     UserError
-        On an unknown solver, wrong shapes, NaN or inf, ``lam < 0``; in a process that was forked while threads ran.
+        For an unknown solver, wrong shapes, NaN or inf, ``lam < 0``, or in a process that was forked while threads ran.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> codes = sparse_encode(np.array([[3.0, 0.2]]), np.eye(2), lam=1.0)
+    >>> codes.A, bool(codes.gap.max() < 1e-6)
+    (array([[2.5, 0. ]]), True)
     """
-    need_threads()
+    check_not_forked()
     check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter})
     X = as_matrix(X, "X", finite=False)
-    need_small(X, "X")
+    check_no_overflow(X, "X", allow_tiny=True)
     solve = solver if callable(solver) else _solver(solver)
     D = as_matrix(D, "D", n_columns=X.shape[1], finite=False)
-    # Some solvers look for NaN and inf in D at less than the price of a pass over it.
-    checks = getattr(solve, "checks_dictionary", None)
-    if not (checks and checks(len(X), len(D))):
-        need_small(D, "D", X.dtype)
-    X, D = np.ascontiguousarray(X), np.ascontiguousarray(_in_type(D, "D", X.dtype))
+    # The active set checks D itself: for a small batch its products of D with a sample show NaN and inf at no cost.
+    if solver != "active_set" or D.dtype != X.dtype:
+        check_no_overflow(D, "D", X.dtype, allow_tiny=True)
+    X, D = np.ascontiguousarray(X), np.ascontiguousarray(D, X.dtype)
     if init is not None:
-        init = _usable(as_matrix(init, "init", n_rows=len(X), n_columns=len(D), finite=False), X.dtype)
+        init = _usable_init(as_matrix(init, "init", n_rows=len(X), n_columns=len(D), finite=False), X.dtype)
     lam = min(float(lam), largest_penalty(X.dtype))
-    codes = solve(X, D, lam, init=init, tol=float(tol), max_iter=min(int(max_iter), _MOST_ROUNDS))
+    codes = solve(X, D, lam, init=init, tol=float(tol), max_iter=min(int(max_iter), _MOST_ITERATIONS))
     if not isinstance(codes, Codes):
         raise UserError(f"solver={solver} returned {type(codes).__name__}; zsl.sparse.Codes(A, gap, n_iter) is needed.")
     return codes
 
 
-def _in_type(M: Array, name: str, dtype: DTypeLike) -> Array:
-    if M.dtype == dtype:
-        return M
-    with np.errstate(over="ignore"):
-        out: Array = M.astype(dtype)
-    need_small(out, name)
-    return out
-
-
-def _usable(init: Array, dtype: DTypeLike) -> Array:
-    """A start in the type of the samples; rows whose squares overflow are none, and begin at zero."""
+def _usable_init(init: Array, dtype: DTypeLike) -> Array:
+    """The warm start in the dtype of X; rows whose squares overflow are reset to zero."""
     with np.errstate(over="ignore"):
         out: Array = init.astype(dtype, copy=False)
     squares = row_squares(out)
@@ -110,7 +108,17 @@ def _usable(init: Array, dtype: DTypeLike) -> Array:
 
 @cache
 def solver_names() -> list[str]:
-    """The solvers that ``zsl.sparse`` has: the modules of ``zsl.sparse.solvers``."""
+    """Names of the available solvers, which are the modules of ``zsl.sparse.solvers``.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> solver_names()
+    ['active_set', 'admm', 'coordinate', 'fista', 'lars', 'sklearn']
+    """
     from zsl.sparse import solvers
 
     return sorted(module.name for module in pkgutil.iter_modules(solvers.__path__))

@@ -1,11 +1,12 @@
-r"""The sparse-coding problem of Eq. (5) (``eq:attrAgn``), its duality gap and its limits.
+r"""The sparse-coding problem of Eq. (5) (``eq:attrAgn``): its objective, its duality gap and its largest useful
+penalty.
 
 For a sample :math:`x` (a row of ``X``) and a dictionary :math:`D` (one atom per row) the code is
 
 .. math:: \min_a \; P(a) = \tfrac1p \|x - aD\|_2^2 + \tfrac{\lambda}{r} \|a\|_1 .
 
-It is one problem everywhere, in training and in testing. scikit-learn solves the same one as
-``Lasso(alpha=lam / (2 * r), fit_intercept=False)`` and as ``sparse_encode(alpha=p * lam / (2 * r))``.
+Training and testing solve the same problem. scikit-learn calls it ``Lasso(alpha=lam / (2 * r), fit_intercept=False)``
+and ``sparse_encode(alpha=p * lam / (2 * r))``.
 """
 
 from __future__ import annotations
@@ -22,12 +23,20 @@ _BLOCK = 4096
 
 
 class Codes(NamedTuple):
-    """What every solver returns: the codes and the proof of how good they are."""
+    """The result of every solver: the codes, and a certificate of how good they are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Codes(np.array([[0.0, 2.0]]), gap=np.zeros(1), n_iter=3).density
+    0.5
+    """
 
     A: Array
     """(n, r) codes, one row per sample."""
     gap: Array
-    """(n,) upper bound on ``P(A[i]) - min P`` from duality, float64. Not converging is not an error: read it."""
+    """(n,) float64 upper bounds on ``P(A[i]) - min P`` from duality. A solver that has not converged raises no error;
+    the gap shows the distance that remains."""
     n_iter: int
     """Iterations of the row that took longest."""
 
@@ -38,17 +47,52 @@ class Codes(NamedTuple):
 
 
 def soft_threshold(V: Array, t: float | Array) -> Array:
-    """``sign(V) * max(|V| - t, 0)``: the proximal map of ``t * |.|_1``, elementwise."""
+    """Shrink every entry towards zero by t: ``sign(V) * max(|V| - t, 0)``, the proximal map of ``t * |.|_1``.
+
+    Parameters
+    ----------
+    V : array
+    t : float >= 0, or an array that broadcasts with V
+
+    Returns
+    -------
+    array of V's shape
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> soft_threshold(np.array([-3.0, 0.5, 2.0]), 1.0)
+    array([-2.,  0.,  1.])
+    """
     return np.sign(V) * np.maximum(np.abs(V) - t, 0.0)
 
 
 def objective(X: Array, D: Array, A: Array, lam: float) -> Array:
-    """``P`` of Eq. (5) for every row; (n,), float64, for any codes ``A`` (n, r); ``lam >= 0``."""
+    """Value of ``P`` in Eq. (5) for every row.
+
+    Parameters
+    ----------
+    X : (n, p)
+    D : (r, p)
+    A : (n, r)
+        Any codes.
+    lam : float >= 0
+
+    Returns
+    -------
+    (n,) float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> objective(np.array([[3.0, 4.0]]), np.eye(2), np.array([[3.0, 0.0]]), lam=1.0)
+    array([9.5])
+    """
     return row_objectives(*_checked(X, D, A, lam), lam)
 
 
 def row_objectives(X: Array, D: Array, A: Array, lam: float) -> Array:
-    """:func:`objective` of arguments that are known to fit, of any number of rows."""
+    """:func:`objective` without its checks, for arguments that are known to fit together."""
     r, p = D.shape
     fit = np.empty(len(X))
     for rows in _blocks(len(X)):
@@ -58,17 +102,32 @@ def row_objectives(X: Array, D: Array, A: Array, lam: float) -> Array:
 
 
 def duality_gap(X: Array, D: Array, A: Array, lam: float) -> Array:
-    r"""An upper bound on ``P(A[i]) - min P`` for every row, valid for any codes.
+    r"""Upper bound on ``P(A[i]) - min P`` for every row, valid for any codes.
 
     The dual of Eq. (5) is :math:`\max_v \langle v, x\rangle - \tfrac p4 \|v\|^2` subject to
     :math:`\|D v\|_\infty \le \lambda / r`. The residual :math:`R = x - aD`, scaled by the best feasible factor,
-    is a dual point; weak duality does the rest. Computed in float64 whatever the dtype of the codes, since
-    the gap is a small difference of larger numbers.
+    is a dual point, so weak duality gives the bound. The gap is a small difference of larger numbers and is therefore
+    computed in float64 whatever the dtype of the codes.
+
+    Parameters
+    ----------
+    X : (n, p)
+    D : (r, p)
+    A : (n, r)
+    lam : float >= 0
 
     Returns
     -------
-    (n,) float64, at least 0. For ``lam = 0`` it is the data term, unless the residual is orthogonal to every atom to
-    the last digit.
+    (n,) float64
+        At least 0. For ``lam = 0`` the gap is the data term, unless the residual is orthogonal to every atom to the
+        last digit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, D = np.array([[3.0, 4.0]]), np.eye(2)
+    >>> duality_gap(X, D, soft_threshold(X, 0.5), lam=1.0)
+    array([0.])
     """
     X, D, A = _checked(X, D, A, lam)
     r, p = D.shape
@@ -87,12 +146,28 @@ def duality_gap(X: Array, D: Array, A: Array, lam: float) -> Array:
         s = np.clip(top, -limit, limit)
         primal = RR / p + lam / r * np.abs(a).sum(axis=1)
         gap[rows] = primal - (2 * s * Rx - s * s * RR) / p
-    # Weak duality makes the gap non-negative; rounding can leave it at minus a few ulps.
+    # The exact gap is never negative; rounding can make it so by a few ulps.
     return np.maximum(gap, 0.0)
 
 
 def lambda_max(X: Array, D: Array) -> Array:
-    r"""The smallest lambda at which the code of each row is zero: ``2 r / p * max_j |<x, d_j>|``; (n,)."""
+    r"""Smallest lambda at which the code of each row is zero: ``2 r / p * max_j |<x, d_j>|``.
+
+    Parameters
+    ----------
+    X : (n, p)
+    D : (r, p)
+
+    Returns
+    -------
+    (n,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> lambda_max(np.array([[3.0, -4.0]]), np.eye(2))
+    array([8.])
+    """
     X = as_matrix(X, "X")
     D = as_matrix(D, "D", n_columns=X.shape[1])
     r, p = D.shape
@@ -106,17 +181,17 @@ def _checked(X: Array, D: Array, A: Array, lam: float) -> tuple[Array, Array, Ar
     check_value(NonNegative, lam, "lam")
     X = as_matrix(X, "X")
     D = as_matrix(D, "D", n_columns=X.shape[1])
-    # Codes may be what overflow left of a start: the gap is then NaN, and says so.
+    # Codes may hold NaN after an overflow; the gap is then NaN too, which tells the caller.
     return X, D, as_matrix(A, "A", n_rows=len(X), n_columns=len(D), finite=False)
 
 
 def largest_penalty(dtype: DTypeLike) -> float:
-    """A bound for ``lam`` and ``lam p / 2 r``: beyond it the type overflows, and the code is zero as it is there."""
+    """Upper limit for ``lam`` and ``lam p / 2 r``: a larger penalty overflows the type, and the code is zero anyway."""
     return 1e-8 * float(np.finfo(dtype).max)
 
 
 def scale(X: Array) -> Array:
-    """``|x|^2 / p`` for every row: the value of ``P`` at the zero code, in which ``tol`` is measured; (n,)."""
+    """(n,) ``|x|^2 / p`` of every row: the value of ``P`` at the zero code and the unit of the tolerance ``tol``."""
     return np.einsum("ij,ij->i", X, X, dtype=np.float64) / X.shape[1]
 
 

@@ -1,4 +1,4 @@
-"""A progress bar for computations that turn out to be long."""
+"""A progress bar that appears only when a computation takes long."""
 
 from __future__ import annotations
 
@@ -7,14 +7,28 @@ import time
 from types import TracebackType
 from typing import Any
 
-# Seconds after which a computation is worth a bar.
+# Seconds before the bar appears.
 _PATIENCE = 5.0
 
 
 class Bar:
-    """Shows steps done, figures and time left, once the work takes long and only on a terminal.
+    """Show the steps done, some figures and the time left, on a terminal only and once ``patience`` seconds have
+    passed.
 
-    A context manager; ``step(objective=..., gap=...)`` after every step.
+    Parameters
+    ----------
+    title : str
+    n_steps : int
+        Number of steps of the whole work.
+    done : int
+        Steps that an earlier process has done.
+    patience : float
+        Seconds before the bar appears.
+
+    Examples
+    --------
+    >>> with Bar("fitting", n_steps=2) as bar:
+    ...     bar.step(objective=0.5)
     """
 
     def __init__(self, title: str, n_steps: int, done: int = 0, patience: float = _PATIENCE) -> None:

@@ -1,6 +1,9 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""What dictionary updates need of sparse codes, at the price of their non-zeros: ``A'A``, ``A'X`` and the objective."""
+"""Sums over sparse codes for the dictionary updates: ``A'A``, ``A'X`` and the objective.
+
+The cost of every sum is proportional to the number of non-zero entries of the codes.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,19 @@ from numba import njit, prange
 from zsl.checks import Array
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
-# Share of non-zeros from which a dense product A'X is the faster one.
+# With a larger share of non-zeros than this the dense product A'X is faster.
 _DENSE = 0.12
 
 
 def compressed(A: Array) -> sp.csr_array:
-    """Dense codes (n, r) as scipy's CSR."""
+    """Convert dense codes (n, r) to scipy's CSR format.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> compressed(np.array([[0.0, 2.0], [0.0, 0.0]])).nnz
+    1
+    """
     start = np.zeros(len(A) + 1, np.int64)
     np.cumsum(np.count_nonzero(A, axis=1), out=start[1:])
     columns, values = np.empty(start[-1], np.int32), np.empty(start[-1], A.dtype)
@@ -25,7 +35,18 @@ def compressed(A: Array) -> sp.csr_array:
 
 
 def accumulate(A: sp.csr_array, X: Array, AtA: Array, AtX: Array | None, *, keep: float, add: float) -> None:
-    """``AtA <- keep AtA + add A'A`` and ``AtX <- keep AtX + add A'X`` for codes A (n, r) of rows X (n, p), in place."""
+    """Update the statistics in place: ``AtA <- keep AtA + add A'A`` and ``AtX <- keep AtX + add A'X``.
+
+    Parameters
+    ----------
+    A : (n, r) csr_array
+        Codes of the rows of X.
+    X : (n, p)
+    AtA : (r, r) float64
+    AtX : (r, p), optional
+        ``None`` updates AtA alone.
+    keep, add : float
+    """
     columns = A.tocsc()
     _add_gram(A.indptr, A.indices, A.data, columns.indptr, columns.indices, columns.data, AtA, keep, add)
     if AtX is None:
@@ -39,7 +60,7 @@ def accumulate(A: sp.csr_array, X: Array, AtA: Array, AtX: Array | None, *, keep
 
 
 def total_objective(X: Array, D: Array, A: sp.csr_array, lam: float) -> float:
-    """Sum over the rows of :func:`zsl.sparse.objective`, in float64."""
+    """Sum of :func:`zsl.sparse.objective` over the rows of X (n, p) with codes A (n, r), in float64."""
     r, p = D.shape
     fit = np.empty(len(X))
     _squared_residuals(X, D, A.indptr, A.indices, A.data, fit)
@@ -57,7 +78,7 @@ def _compress(A, start, columns, values):
                 k += 1
 
 
-# One atom per task: every entry of a result is summed by one thread, in the order of the rows.
+# Each task is one atom, so one thread sums every entry of a result, in the order of the rows.
 @njit(cache=True, parallel=True, fastmath=_FAST)
 def _add_gram(start, columns, values, begin, rows, weights, AtA, keep, add):
     for j in prange(len(AtA)):
@@ -90,11 +111,11 @@ def _add_products(begin, rows, weights, X, AtX, keep, add):
             k += 1
 
 
-# Without leave to reorder sums: numba's code in the process that compiles it need not be what it caches, and the last
-# digit of an objective must not depend on whether a fit went on in another process.
+# Sums are not reordered here (no fastmath): the code that numba compiles in one process may differ from the code that
+# another process loads from the cache, and a resumed fit must reach the same last digit.
 @njit(cache=True)
 def _squared_residual(x, D, atoms, a):
-    # In pieces, so that the residual stays in cache while the atoms pass by.
+    # The residual of one sample stays in the processor's cache while the atoms are read.
     R = np.empty(len(x))
     for m in range(len(x)):
         R[m] = x[m]

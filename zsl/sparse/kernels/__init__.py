@@ -1,1 +1,1 @@
-"""The compiled parts of sparse coding."""
+"""Compiled (numba) kernels of sparse coding, and matrix products on numba's threads."""

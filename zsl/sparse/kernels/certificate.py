@@ -1,6 +1,9 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""Duality gaps of the active set's codes, in units of ``p/2`` times those of Eq. (5)."""
+"""Duality gaps of a code inside the kernels.
+
+All values are those of ``1/2 |x - aD|^2 + t |a|_1`` with ``t = lam p / 2r``, which is ``p/2`` times Eq. (5).
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from zsl.sparse.kernels.factor import FAST
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def gap_of_residual(rr, rx, t, steepest, l1):
-    """Gap between a code of residual R, ``rr = |R|^2``, ``rx = <R, x>``, and the best feasible multiple of
-    R."""
+    """Duality gap of a code with residual R: the dual point is the best feasible multiple of R.
+
+    ``rr`` is ``|R|^2``, ``rx`` is ``<R, x>``, ``steepest`` is ``max_j |<R, d_j>|`` and ``l1`` is ``|a|_1``.
+    """
     limit = t / steepest if steepest > 0 else np.inf
     s = rx / rr if rr > 0 else 0.0
     s = min(max(s, -limit), limit)
@@ -22,7 +27,11 @@ def gap_of_residual(rr, rx, t, steepest, l1):
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def gap_of_support(xx, c, q, t, S, a, k, most):
-    """Duality gap and objective, both of the problem in the units of the module's docstring."""
+    """Duality gap and objective (without ``1/2 |x|^2``) of a code with ``k`` entries ``a`` at the atoms ``S``.
+
+    ``xx`` is ``|x|^2``, ``c`` are the correlations of x and ``q`` those of the residual, ``most`` is their largest
+    size.
+    """
     ac, aq, l1 = 0.0, 0.0, 0.0
     for i in range(k):
         j = S[i]
@@ -37,10 +46,10 @@ def gap_of_support(xx, c, q, t, S, a, k, most):
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def certified_gap(x, D, norms, t, S, a, k, q, error, R, is_done):
-    """Duality gap in float64 from the residual itself, in the units of the module's docstring.
+    """Duality gap in float64, computed from the residual itself.
 
-    ``q`` is known to ``error * |d_j| (|x| + sum |a_i| |d_i|)``: only atoms that can be the steepest are
-    multiplied out again.
+    The entries of ``q`` have an error of at most ``error * |d_j| (|x| + sum |a_i| |d_i|)``, so only atoms that can be
+    the steepest are multiplied with the residual again.
     """
     r, p = D.shape
     for j in range(p):
@@ -72,7 +81,8 @@ def certified_gap(x, D, norms, t, S, a, k, q, error, R, is_done):
     bound = 0.0
     for j in range(r):
         bound = max(bound, abs(q[j]) - error * norms[j])
-    # The support last to first: what was read last above is still in cache. It is always among the steepest.
+    # The atoms of the support are always among the steepest. They are visited last to first, because the atoms that the
+    # loop above read last are still in the processor's cache.
     steepest = 0.0
     while i >= 4:
         i -= 4

@@ -1,10 +1,10 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""A Cholesky factor of a growing and shrinking Gram block ``G[S, S] = R'R``, kept in place.
+"""A Cholesky factor ``G[S, S] = R'R`` of the Gram matrix of the support, updated in place as atoms enter and leave.
 
-``R`` is held as ``U`` (what is strictly above the diagonal), ``d`` (the diagonal) and ``inverse`` (one over it). Rows
-of ``U`` are zero from column k to ``padded(k)``. An atom that depends on those before it is left out: ``d`` and
-``inverse`` are zero there, and the factor is that of the other atoms.
+``R`` is stored as ``U`` (the entries strictly above the diagonal), ``d`` (the diagonal) and ``inverse`` (one over the
+diagonal). Rows of ``U`` are zero from column k to ``padded(k)``. An atom that depends linearly on the atoms before it
+is left out: ``d`` and ``inverse`` are zero at its place, and the factor is that of the other atoms.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-# Reassociation lets sums use vector registers; NaN and inf keep their meaning.
+# Reassociation lets the compiler vectorise sums; NaN and inf keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
-# Columns are padded to full vectors of zeros, which spares the loops their scalar remainders.
+# Columns are padded with zeros to full vectors, so that no loop has a scalar remainder.
 PAD = 16
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def padded(k):
-    """A multiple of ``PAD`` above k: rows of the factor are zero from k to there."""
+    """The smallest multiple of ``PAD`` above k; rows of the factor are zero from k to there."""
     return (k // PAD + 1) * PAD
 
 
@@ -28,10 +28,7 @@ def padded(k):
 def append(G, S, first, k, U, d, inverse, floor):
     """Extend the Cholesky factor of ``G[S, S]`` from its first ``first`` columns to ``k``.
 
-    ``U`` holds what is strictly above the diagonal, zeros elsewhere up to ``padded(k)``; ``d`` the
-    diagonal and
-    ``inverse`` its inverse. An atom whose pivot is below ``floor * G_jj`` depends on those before it: it
-    is left out, with ``d`` and ``inverse`` zero, and the factor is that of the other atoms.
+    An atom whose pivot is below ``floor * G_jj`` counts as dependent on the atoms before it and is left out.
     """
     end = padded(k)
     for i in range(k):
@@ -43,9 +40,8 @@ def append(G, S, first, k, U, d, inverse, floor):
         for i in range(j + 1):
             U[i, j] = g[S[i]]
     for i in range(k):
-        # Eight rows above are applied per pass. Loops run over slices from 0, with one target each:
-        # numba's code
-        # for others (an index that might be negative, more than one array written) is not vectorised.
+        # Eight rows above are applied per pass. Every loop runs over slices from 0 and writes one array, because numba
+        # does not vectorise loops whose index might be negative or that write several arrays.
         low = first if i < first else i
         row = U[i, low:end]
         n = 0
@@ -82,7 +78,7 @@ def append(G, S, first, k, U, d, inverse, floor):
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _remove_column(i, k, U, d, inverse, w):
-    """Take atom ``i`` out of a factor of ``k``, by Givens rotations of the rows below it."""
+    """Take atom ``i`` out of a factor of ``k`` atoms, by Givens rotations of the rows below it."""
     end = padded(k)
     for n in range(i):
         u = U[n, i : k + 1]
@@ -114,8 +110,8 @@ def _remove_column(i, k, U, d, inverse, w):
 def remove(gone, S, s, a, v, k, U, d, inverse, w, is_in):
     """Remove the atoms marked in ``gone`` from S, s, a, v and from the factor.
 
-    Returns the new ``k`` and the number of columns of the factor that are right: where many atoms go it is
-    cheaper to begin anew at the first of them (costs in cycles, roughly).
+    Returns the new ``k`` and the number of columns of the factor that are still valid. If many atoms leave, it is
+    cheaper to factorise again from the first of them; the two costs are rough estimates in processor cycles.
     """
     first, kept, rotations = k, 0, 0
     for i in range(k):
@@ -146,7 +142,7 @@ def remove(gone, S, s, a, v, k, U, d, inverse, w, is_in):
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def solve_factored(U, inverse, k, b):
-    """``b <- (U'U)^-1 b``, zero at the atoms left out."""
+    """``b <- (R'R)^-1 b`` in place; zero at the atoms that are left out."""
     end = padded(k)
     f = b[0] * 0
     for i in range(k, end):

@@ -1,9 +1,9 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""The active set over many rows: the Gram matrix of all atoms once, then every row on its own, in parallel.
+"""The active set over many rows: one Gram matrix of all atoms, then every row on its own, in parallel.
 
-numba's cache looks at the file of a compiled function alone: ``make clean`` after a change to the kernels that this one
-calls (``search``, ``factor``, ``certificate``), or the old ones go on running.
+numba's cache notices a change to this file only. After a change to the kernels that this file calls (``search``,
+``factor``, ``certificate``) run ``make clean``, or the old machine code goes on running.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from zsl.checks import Array
 from zsl.sparse.kernels.certificate import certified_gap
 from zsl.sparse.kernels.factor import PAD
 from zsl.sparse.kernels.products import gram, product
-from zsl.sparse.kernels.search import solve_row
+from zsl.sparse.kernels.search import solve_row, workspace
 from zsl.sparse.problem import largest_penalty
 
-# Rows whose correlations c are held at once.
+# Rows whose correlations with the atoms are held at once.
 _BLOCK = 8192
 
 
 def _solve_rows(X, D, G, C, xx, t, exact_t, tol, max_iter, floor, error, A, gap, rounds, n_threads):
-    """Codes of all rows into ``A``, thread ``w`` of ``n_threads`` taking every ``n_threads``-th row.
+    """Write the codes of all rows to ``A``; thread ``w`` of ``n_threads`` takes every ``n_threads``-th row.
 
-    ``t`` is of the search's type, ``exact_t`` the certificate's. Work space is allocated here, once, and not in the
-    parallel loop.
+    The search uses the penalty ``t`` in its own dtype, the certificate ``exact_t`` in float64. The work space is
+    allocated once, before the parallel loop.
     """
     n, r = C.shape
     width = r + 3 * PAD
@@ -41,52 +41,23 @@ def _solve_rows(X, D, G, C, xx, t, exact_t, tol, max_iter, floor, error, A, gap,
     for j in range(r):
         norms[j] = np.sqrt(G[j, j])
     for w in prange(n_threads):
-        code, q, q_kept = floats[w, 0, :r], floats[w, 1, :r], floats[w, 2, :r]
-        s, a, a_kept, v = floats[w, 3], floats[w, 4], floats[w, 5], floats[w, 6]
-        d, inverse = floats[w, 7], floats[w, 8]
-        S, S_kept, out = ints[w, 0], ints[w, 1], ints[w, 2]
+        code, work = floats[w, 9, :r], workspace(floats[w], ints[w], flags[w], U[w], counts[w], r)
         for i in range(w, n, n_threads):
             for j in range(r):
                 code[j] = A[i, j]
-            rounds[i], k, _ = solve_row(
-                G,
-                C[i],
-                xx[i],
-                D.shape[1],
-                t,
-                tol * xx[i] / 2,
-                max_iter,
-                floor,
-                code,
-                q,
-                q_kept,
-                S,
-                S_kept,
-                s,
-                a,
-                a_kept,
-                v,
-                out,
-                flags[w, 0],
-                flags[w, 1],
-                U[w],
-                d,
-                inverse,
-                floats[w, 9],
-                counts[w],
-            )
-            gap[i] = certified_gap(X[i], D, norms, exact_t, S, a, k, q, error, residual[w], flags[w, 1])
+            rounds[i], k, _ = solve_row(G, C[i], xx[i], D.shape[1], t, tol * xx[i] / 2, max_iter, floor, code, work)
+            gap[i] = certified_gap(X[i], D, norms, exact_t, work.S, work.a, k, work.q, error, residual[w], work.gone)
             for j in range(r):
                 A[i, j] = code[j]
 
 
 _solve_rows_parallel = njit(cache=True, parallel=True)(_solve_rows)
-# A parallel region costs a lone row more than the row itself.
+# Starting a parallel region costs more than a single row does.
 _solve_rows_serial = njit(cache=True)(_solve_rows)
 
 
 def solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: int) -> tuple[Array, int]:
-    """Improve the codes ``A`` in place, in the arithmetic of ``dtype``; their gaps and the rounds used."""
+    """Improve the codes ``A`` in place, in the arithmetic of ``dtype``; return their gaps (n,) and the rounds used."""
     r, p = D.shape
     Dw: Array = D.astype(dtype, copy=False)
     G = gram(Dw)
@@ -94,9 +65,9 @@ def solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float, 
     gap, rounds = np.empty(len(X)), np.empty(len(X), np.int64)
     eps = float(np.finfo(dtype).eps)
     t = lam * p / (2 * r)
-    # Of sums of p products, in any order that BLAS may choose.
+    # Bounds the rounding error of a sum of p products in any order that BLAS may choose.
     error = eps * (16 + p**0.5)
-    # Stop a little early, for the certificate may differ in the last digits.
+    # The search aims a little lower than tol, because the certificate may differ in the last digits.
     aim = 0.98 * tol
     for start in range(0, len(X), _BLOCK):
         rows = slice(start, start + _BLOCK)

@@ -1,9 +1,9 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-r"""The solution followed from lambda_max down to lambda (LARS with sign changes).
+r"""Homotopy: follow the solution from lambda_max down to lambda (LARS with sign changes).
 
 On a support S with signs s the solution is linear in the penalty t: :math:`a_S = G_{SS}^{-1}(c_S - t s)`. The
-path is followed from kink to kink, where an atom enters or leaves.
+path has a kink wherever an atom enters or leaves; the algorithm goes from kink to kink.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from zsl.checks import Array
 from zsl.sparse.kernels.factor import append, remove, solve_factored
 from zsl.sparse.kernels.search import correlations, largest
 
-# Rows whose correlations are held at once.
+# Rows whose correlations with the atoms are held at once.
 _BLOCK = 8192
 
 
 def follow(X: Array, D: Array, lam: float, max_iter: int) -> tuple[Array, int]:
-    """Codes (n, r) at the end of each row's path, and the most kinks passed.
+    """Codes (n, r) at the end of each row's path, and the largest number of kinks on a path.
 
-    Where atoms depend on each other the path may branch, and rounding piles up along it: the gap says how far a code
-    is off. A path that rounding blew up gives the zero code.
+    If atoms depend on each other, the path may branch, and rounding errors add up along the path; the caller sees the
+    error in the duality gap. A path whose numbers are no longer finite gives the zero code.
     """
     r, p = D.shape
     G = D @ D.T
@@ -43,10 +43,10 @@ def follow(X: Array, D: Array, lam: float, max_iter: int) -> tuple[Array, int]:
 
 @njit(cache=True, error_model="numpy")
 def _follow(G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_in, gone, banned, U, d, inverse):
-    """The code at penalty ``target`` into ``code``; the kinks passed. All else is work space.
+    """Write the code at penalty ``target`` to ``code`` and return the number of kinks; the rest is work space.
 
-    An atom that depends on the support when it would enter is left out: for a duplicate that is right, for
-    others the caller sees it in the gap.
+    An atom that depends on the support when it would enter is left out. That is exact for a duplicate; for other atoms
+    the caller sees the error in the gap.
     """
     r = len(c)
     for j in range(r):
@@ -64,7 +64,7 @@ def _follow(G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_i
             append(G, S, k, k + 1, U, d, inverse, floor)
             if inverse[k] == 0:
                 banned[enter] = True
-                # Its column is zero and its row is not read again.
+                # The column of this atom in the factor is zero, and its row is not read again.
             else:
                 is_in[enter] = True
                 k += 1
@@ -82,7 +82,7 @@ def _follow(G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_i
         for j in range(r):
             if is_in[j] or banned[j] or j == left:
                 continue
-            # u has the opposite sign here: q falls by step * (-u).
+            # u has the opposite sign: q falls by step * (-u).
             rise, fall = 1 + u[j], 1 - u[j]
             if rise > 0 and (t - q[j]) / rise < step:
                 step, enter, leave = max((t - q[j]) / rise, 0 * step), j, -1

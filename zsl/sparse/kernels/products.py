@@ -1,10 +1,10 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""Matrix products on the threads that search the codes.
+"""Matrix products on numba's threads instead of BLAS's.
 
-A BLAS keeps its own threads spinning for some 20 ms after a product (OpenBLAS, by default), on the cores that the next
-kernel wants: the rows of 2000 samples took 64 ms after a product of two threads, 36 ms after one of these. Here every
-strip of rows is one BLAS call of one thread, and the strips are shared out by numba.
+OpenBLAS keeps its own threads spinning for a while after a product, on the cores that the next numba kernel wants,
+which slows that kernel down. Here every strip of rows is one single-threaded BLAS call, and numba distributes the
+strips over its threads. ``docs/sparse-coding.md`` has the measurements.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-# numba's products call scipy's BLAS: loaded here, so that ``blas`` finds its threads.
+# numba's products call scipy's BLAS, which must be loaded here so that ``blas`` finds its threads.
 import scipy.linalg.cython_blas  # noqa: F401
 from numba import njit, prange
 from numba.np.ufunc.parallel import threading_layer
@@ -24,13 +24,15 @@ from threadpoolctl import ThreadpoolController
 from zsl.checks import Array
 from zsl.errors import UserError
 
-# Multiplications up to which a product is done before a second thread has woken up; on a busy machine long before.
+# A product of up to this many multiplications is done before a second thread has woken up.
 _SMALL = 1e8
-# Multiplications from which a Gram matrix gains more from its symmetry, which BLAS uses, than it loses to spinning.
+# From this many multiplications on, a Gram matrix gains more from its symmetry, which BLAS uses, than it loses to
+# spinning threads.
 _LARGE = 1e10
-# About as many rows as a strip has.
+# Approximate number of rows of a strip.
 _STRIP = 256
-# The limit on BLAS is the process's: of two threads inside, the second would find it and leave it behind.
+# The limit on BLAS's threads belongs to the whole process: a second thread that entered while the first had set the
+# limit would save the limited value and restore that value last.
 _limited = threading.Lock()
 _is_forked = False
 
@@ -47,13 +49,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def need_threads() -> None:
-    """Refuse to work where OpenMP would end the process without a word that Python sees.
+def check_not_forked() -> None:
+    """Raise UserError in a process that was forked after threads of GNU OpenMP had run in its parent.
 
-    Raises
-    ------
-    UserError
-        In a process that was forked after threads of GNU OpenMP had run in its parent.
+    OpenMP would end such a process without an exception in Python.
     """
     if _is_forked:
         raise UserError(
@@ -64,13 +63,30 @@ def need_threads() -> None:
 
 @lru_cache(maxsize=1)
 def blas() -> ThreadpoolController:
-    """The thread pools of this process: ``with blas().limit(limits=1, user_api="blas")``."""
+    """The controller of this process's thread pools, for ``with blas().limit(limits=1, user_api="blas")``."""
     return ThreadpoolController()
 
 
 def product(A: Array, B: Array) -> Array:
-    """``A B`` (n, m) of a contiguous A (n, p) and B (p, m) or its transpose, of one floating type; the same on any
-    number of threads."""
+    """The product ``A B``, the same to the bit for any number of threads.
+
+    Parameters
+    ----------
+    A : (n, p)
+        Contiguous.
+    B : (p, m)
+        Contiguous or the transpose of a contiguous matrix, in the dtype of A.
+
+    Returns
+    -------
+    (n, m)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> product(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
+    array([[11.]])
+    """
     n = len(A)
     out: Array = np.empty((n, B.shape[1]), A.dtype)
     with _limited, blas().limit(limits=1, user_api="blas"):
@@ -82,7 +98,7 @@ def product(A: Array, B: Array) -> Array:
 
 
 def gram(A: Array) -> Array:
-    """``A A'`` (n, n) of a contiguous A (n, p)."""
+    """The Gram matrix ``A A'`` (n, n) of a contiguous A (n, p)."""
     return A @ A.T if len(A) ** 2 * A.shape[1] > _LARGE else product(A, A.T)
 
 

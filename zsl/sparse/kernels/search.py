@@ -1,21 +1,24 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""The search for one row's code: working set, Newton steps and, where those fail, a descent method.
+"""The active-set search for the code of one row: Newton steps on the support, and a descent method if those fail.
 
-What it does is said in :mod:`zsl.sparse.solvers.active_set`.
+:mod:`zsl.sparse.solvers.active_set` explains the algorithm.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
+from zsl.checks import Array
 from zsl.sparse.kernels.certificate import gap_of_support
 from zsl.sparse.kernels.factor import FAST, append, remove, solve_factored
 
-# Atoms that may enter in one round when the support is small; a larger one may grow by half.
+# Atoms that may enter a small support in one round; a larger support may grow by half.
 _QUOTA = 20
-# Careful rounds without improvement after which a row is given up.
+# A row is given up after this many careful rounds without improvement.
 _STALLS = 12
 
 
@@ -26,7 +29,7 @@ def correlations(G, c, S, a, k, q):
     for j in range(r):
         q[j] = c[j]
     i = 0
-    # Eight atoms at a time: q is read and written once for all of them.
+    # Eight atoms at a time, so that q is read and written once for all of them.
     while i + 8 <= k:
         g0, g1, g2, g3 = G[S[i]], G[S[i + 1]], G[S[i + 2]], G[S[i + 3]]
         g4, g5, g6, g7 = G[S[i + 4]], G[S[i + 5]], G[S[i + 6]], G[S[i + 7]]
@@ -46,7 +49,7 @@ def correlations(G, c, S, a, k, q):
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _newton(U, inverse, q, t, S, s, k, v):
-    """``v``: the step from the code to which ``q`` belongs to the minimiser on S for the signs s."""
+    """Write to ``v`` the step from the code with correlations ``q`` to the minimiser on S for the signs s."""
     for i in range(k):
         v[i] = q[S[i]] - t * s[i]
     solve_factored(U, inverse, k, v)
@@ -54,9 +57,10 @@ def _newton(U, inverse, q, t, S, s, k, v):
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def entering(q, is_in, t, most, quota, out, counts):
-    """Write about ``quota`` atoms outside the support with the largest ``|q| > t`` to ``out``; their number.
+    """Write about ``quota`` atoms outside the support with the largest ``|q| > t`` to ``out``; return their number.
 
-    The cut is made on a histogram, so that it costs two passes over q and depends on no order.
+    The threshold comes from a histogram of 64 bins, so it costs two passes over q and does not depend on the order of
+    the atoms.
     """
     r = len(q)
     for b in range(64):
@@ -91,9 +95,9 @@ def entering(q, is_in, t, most, quota, out, counts):
 def _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v, gone, is_in):
     """One step of a descent method: towards the minimiser on the support, as far as the first sign change.
 
-    ``enter`` is the atom to let in first, or -1. Changes S, s, a; the new ``k``, the columns of the factor
-    that
-    are right, and whether the step was a full one (only then the support is solved, and another may enter).
+    ``enter`` is the atom that enters first, or -1. The step changes S, s and a. It returns the new ``k``, the number of
+    valid columns of the factor, and whether the step was a full one; only a full step solves the support, so that
+    another atom may enter.
     """
     if enter >= 0:
         S[k], a[k], s[k] = enter, 0, 1 if q[enter] > 0 else -1
@@ -103,8 +107,8 @@ def _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v,
     theta, full = 1.0, True
     exchange = enter >= 0 and inverse[k - 1] == 0
     if exchange:
-        # It depends on the support: exchange it for one of them along d_enter = w D_S: the residual
-        # stays.
+        # The entering atom depends on the support, d_enter = w D_S: exchange it for one of the support's atoms along
+        # this relation, which leaves the residual unchanged.
         for i in range(k - 1):
             v[i] = G[enter, S[i]]
         solve_factored(U, inverse, k - 1, v)
@@ -127,55 +131,62 @@ def _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v,
                     full = False
     for i in range(k):
         a[i] += theta * v[i]
-        # The atom that set theta ends at zero but for rounding.
+        # The atom that limits theta ends at zero up to rounding.
         gone[i] = t > 0 and a[i] * s[i] <= 1e-6 * theta * abs(v[i]) and v[i] * s[i] <= 0
     kept, right = remove(gone, S, s, a, v, k, U, d, inverse, w, is_in)
     if exchange:
-        right = min(right, kept - 1)  # now that another has left it is independent
+        right = min(right, kept - 1)  # the entering atom is independent now that another has left
     return kept, right, full
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def largest(q):
+    """The largest ``|q|``."""
     most = q[0] * 0
     for j in range(len(q)):
         most = max(most, abs(q[j]))
     return most
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
-def solve_row(
-    G,
-    c,
-    xx,
-    p,
-    t,
-    tol,
-    max_iter,
-    floor,
-    code,
-    q,
-    q_kept,
-    S,
-    S_kept,
-    s,
-    a,
-    a_kept,
-    v,
-    out,
-    is_in,
-    gone,
-    U,
-    d,
-    inverse,
-    w,
-    counts,
-):
-    """Codes of one row into ``code``, whose non-zeros are the start: rounds used, non-zeros and gap.
+class Workspace(NamedTuple):
+    """Arrays in which the search of one row works.
 
-    On return ``S``, ``a`` are the support and its values, ``q`` their correlations. ``s`` holds the signs,
-    names with ``kept`` the last code that was an improvement; all else is work space.
+    After the search, the first k entries of ``S`` and ``a`` are the support of the code and its values, and ``q`` holds
+    the correlations of the residual. ``s`` holds the signs; names that end in ``kept`` hold the last code that was an
+    improvement; ``U``, ``d`` and ``inverse`` are the Cholesky factor.
     """
+
+    q: Array
+    q_kept: Array
+    S: Array
+    S_kept: Array
+    s: Array
+    a: Array
+    a_kept: Array
+    v: Array
+    out: Array
+    is_in: Array
+    gone: Array
+    U: Array
+    d: Array
+    inverse: Array
+    w: Array
+    counts: Array
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def workspace(floats, ints, flags, U, counts, r):
+    """Workspace for r atoms from ``floats`` (9, m), ``ints`` (3, m), ``flags`` (2, m), U (m, m) and counts (64,)."""
+    return Workspace(
+        floats[0, :r], floats[1, :r], ints[0], ints[1], floats[2], floats[3], floats[4], floats[5], ints[2], flags[0],
+        flags[1], U, floats[6], floats[7], floats[8], counts,
+    )  # fmt: skip
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def solve_row(G, c, xx, p, t, tol, max_iter, floor, code, work):
+    """Find the code of one row, starting from ``code``; return the rounds used, the number of non-zeros and the gap."""
+    q, q_kept, S, S_kept, s, a, a_kept, v, out, is_in, gone, U, d, inverse, w, counts = work
     r = len(c)
     k = 0
     for j in range(r):
@@ -185,12 +196,12 @@ def solve_row(
             is_in[j] = True
             k += 1
     correlations(G, c, S, a, k, q)
-    right = 0  # columns of the factor that are those of S
-    # full: the support is solved, so that in careful steps another atom may enter.
+    right = 0  # number of columns of the factor that are valid for S
+    # full: the current code solves the support, so that another atom may enter in a careful step.
     careful, failures, stalls, full, full_kept = 0, 0, 0, k == 0, True
     k_kept, rounds = -1, 0
     value_kept, gap_kept, gap_best = np.inf, np.inf, np.inf
-    # A careful step of no length (atoms that reach zero together) changes the support and is no failure.
+    # A careful step of length zero (several atoms reach zero together) changes the support and is not a failure.
     noise = floor * xx
     while True:
         most = largest(q)
@@ -208,9 +219,9 @@ def solve_row(
         elif careful > 0:
             stalls += 1
             if stalls >= _STALLS:
-                break  # even descent does not descend: this is what rounding allows
+                break  # rounding allows no further descent
         if not improved and not (careful > 0 and value <= value_kept + noise):
-            # Back to the last improvement, and carefully on from there.
+            # Return to the last improvement and continue with careful steps.
             full = full_kept or careful > 0
             careful = 8 << min(failures, 8)
             failures += 1
@@ -229,7 +240,7 @@ def solve_row(
             for i in range(k):
                 dependent |= inverse[i] == 0
             if dependent:
-                # A support that depends on itself (a start may): careful steps need another, the empty one.
+                # Careful steps need independent atoms, which those of a warm start may not be: begin with no atoms.
                 for i in range(k):
                     is_in[S[i]] = False
                 k = right = 0
@@ -264,7 +275,7 @@ def solve_row(
                     break
                 k = kept
                 append(G, S, right, k, U, d, inverse, floor)
-                # q belongs to a code with other atoms: solve for the values themselves.
+                # q belongs to a code with other atoms, so solve for the values instead of a step.
                 for i in range(k):
                     v[i] = c[S[i]] - t * s[i]
                 solve_factored(U, inverse, k, v)

@@ -1,4 +1,4 @@
-"""ADMM: a ridge problem with a cached inverse and a soft threshold in turn, for all rows at once."""
+"""ADMM for all rows at once: alternate between a ridge problem with a cached inverse and a soft threshold."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import numpy as np
 from zsl.checks import Array
 from zsl.sparse.problem import Codes, duality_gap, scale, soft_threshold
 
-# A certificate costs about two iterations, so it is computed this often; the penalty rho may change then.
+# The certificate costs as much as some iterations, so it is computed only this often; rho may change then.
 _CHECK_EVERY = 20
-# Rows iterated together: bounds the work space to a few (_BLOCK, r) arrays.
+# Rows that are iterated together, which bounds the work space to a few (_BLOCK, r) arrays.
 _BLOCK = 4096
 # Over-relaxation (Eckstein & Bertsekas 1992): 1.5 to 1.8 is faster than 1.
 _RELAX = 1.6
 
 
 def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int) -> Codes:
-    r"""Alternating directions (Boyd et al. 2011) on ``1/2 aGa' - ca' + t |z|_1``, ``a = z``, ``t = lam p /
-    2r``.
+    r"""Alternating directions (Boyd et al. 2011); arguments and result as in :func:`zsl.sparse.sparse_encode`.
 
-    The codes are ``z``, which are sparse. rho follows the ratio of the residuals; the inverse of ``G + rho
-    I`` is made from one eigendecomposition. Arguments and result as in :func:`zsl.sparse.sparse_encode`.
+    The problem is ``1/2 aGa' - ca' + t |z|_1`` subject to ``a = z``, with ``t = lam p / 2r``. The codes are ``z``,
+    which is sparse. The penalty rho follows the ratio of the residuals; one eigendecomposition gives the inverse of ``G
+    + rho I`` for every rho.
     """
     A = np.zeros((len(X), len(D)), X.dtype) if init is None else init.copy()
     gap = duality_gap(X, D, A, lam)
@@ -37,7 +37,7 @@ def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max
 def _solve_block(
     X: Array, D: Array, lam: float, A: Array, gap: Array, spectrum: Array, V: Array, tol: float, max_iter: int
 ) -> int:
-    """Improve ``A`` and ``gap`` in place; the iterations used."""
+    """Improve ``A`` and ``gap`` in place; return the iterations used."""
     r, p = D.shape
     dtype = X.dtype.type
     t = dtype(lam * p / (2 * r))
@@ -55,7 +55,7 @@ def _solve_block(
 
     C = X[todo] @ D.T
     z = A[todo]
-    # The dual variable that belongs to z at the solution: the correlations, within [-t, t].
+    # At the solution the dual variable equals the correlations, which lie within [-t, t].
     rho = dtype(spectrum.mean())
     M = inverse(rho)
     dual = np.clip(C - z @ (D @ D.T), -t, t) / rho
@@ -68,7 +68,7 @@ def _solve_block(
             before, z = z, soft_threshold(mixed + dual, t / rho).astype(X.dtype, copy=False)
             dual += mixed - z
         n_iter += steps
-        # Not every z is better than the last one kept.
+        # ADMM does not descend, so a z is kept only if its gap is smaller.
         now = duality_gap(X[todo], D, z, lam)
         better = now < gap[todo]
         A[todo[better]], gap[todo[better]] = z[better], now[better]
@@ -77,7 +77,7 @@ def _solve_block(
         todo, C, z, dual = todo[alive], C[alive], z[alive], dual[alive]
         if primal > 10 * change or change > 10 * primal:
             factor = dtype(2 if primal > change else 0.5)
-            # Far out, rounding in the inverse would spoil everything; and changes must come to an end.
+            # An extreme rho would spoil the inverse by rounding, and convergence needs that rho stops changing.
             if 1e-6 * spectrum[-1] < rho * factor < 1e3 * spectrum[-1] and n_iter < 1000:
                 rho, dual = rho * factor, dual / factor
                 M = inverse(rho)

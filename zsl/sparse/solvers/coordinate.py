@@ -1,6 +1,6 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""Cyclic coordinate descent on the Gram matrix: simple, never wrong, slow where atoms resemble each other."""
+"""Cyclic coordinate descent on the Gram matrix: simple and reliable, but slow if atoms resemble each other."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from zsl.sparse.kernels.certificate import gap_of_support
 from zsl.sparse.kernels.search import correlations, largest
 from zsl.sparse.problem import Codes, duality_gap
 
-# Rows whose correlations are held at once.
+# Rows whose correlations with the atoms are held at once.
 _BLOCK = 8192
-# Sweeps over the non-zeros between two sweeps over all atoms, and between two looks at the gap.
+# Sweeps over the non-zeros between two sweeps over all atoms; the gap is computed before every full sweep.
 _INNER = 8
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy")
 def _update(j, G, t, code, q):
-    """Minimise over coordinate ``j``; ``q = c - code G`` is kept."""
+    """Minimise over coordinate ``j`` and keep ``q = c - code G`` up to date."""
     g = G[j]
     h, old = g[j], code[j]
     if not h > 0:
@@ -43,7 +43,7 @@ def _update(j, G, t, code, q):
 
 @njit(cache=True, error_model="numpy")
 def _solve_row(G, c, xx, t, tol, max_iter, code, q, S, a):
-    """Codes of one row, in place; the sweeps used. ``S``, ``a`` are work space."""
+    """Improve the code of one row in place; return the sweeps used. ``q``, ``S`` and ``a`` are work space."""
     r = len(c)
     sweeps = 0
     while True:
@@ -52,7 +52,7 @@ def _solve_row(G, c, xx, t, tol, max_iter, code, q, S, a):
             if code[j] != 0:
                 S[k], a[k] = j, code[j]
                 k += 1
-        # Afresh, for updates pile up rounding.
+        # The correlations are computed anew, because rounding errors add up over the updates.
         correlations(G, c, S, a, k, q)
         gap, _ = gap_of_support(xx, c, q, t, S, a, k, largest(q))
         if gap <= tol or sweeps >= max_iter:
@@ -78,8 +78,7 @@ def _solve_rows(G, C, xx, t, tol, max_iter, A, sweeps, n_threads):
 
 
 def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int) -> Codes:
-    """Coordinate descent, mostly over the non-zeros. Arguments and result as in
-    :func:`zsl.sparse.sparse_encode`.
+    """Coordinate descent, mostly over the non-zeros; arguments and result as in :func:`zsl.sparse.sparse_encode`.
 
     ``max_iter`` counts sweeps.
     """

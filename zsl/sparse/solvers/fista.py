@@ -1,4 +1,4 @@
-"""Monotone FISTA with restart: the plain, dependable LASSO solver, for all rows at once."""
+"""Monotone FISTA with restart for all rows at once: a reliable first-order solver."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import numpy as np
 from zsl.checks import Array
 from zsl.sparse.problem import Codes, duality_gap, scale, soft_threshold
 
-# A certificate costs about as much as an iteration, so it is computed this often.
+# The certificate costs about as much as an iteration, so it is computed only this often.
 _CHECK_EVERY = 20
-# Rows iterated together: bounds the work space to a few (_BLOCK, r) arrays.
+# Rows that are iterated together, which bounds the work space to a few (_BLOCK, r) arrays.
 _BLOCK = 8192
 
 
 def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int) -> Codes:
-    r"""Accelerated proximal gradient (Beck & Teboulle 2009) on Eq. (5), step ``1/L``, ``L = 2/p |D|_2^2``.
-
-    Monotone (their MFISTA): a step that would raise a row's objective is not taken, so a warm start is
-    never made worse. Momentum is restarted, row by row, whenever it points uphill (O'Donoghue & Candes 2015).
-    Rows that have reached their gap leave the iteration. Arguments and result as in
+    r"""Accelerated proximal gradient (Beck & Teboulle 2009); arguments and result as in
     :func:`zsl.sparse.sparse_encode`.
+
+    The step length is ``1/L`` with ``L = 2/p |D|_2^2``. The method is monotone (their MFISTA): a step that would raise
+    a row's objective is not taken, so a warm start never becomes worse. The momentum of a row restarts whenever it
+    points uphill (O'Donoghue & Candes 2015). A row that has reached its gap leaves the iteration.
     """
     A = np.zeros((len(X), len(D)), X.dtype) if init is None else init.copy()
     gap = np.empty(len(X))
     G = D @ D.T
-    # Any step <= 1/L converges; the excess covers rounding in the largest eigenvalue, the floor a zero dictionary.
+    # Any step <= 1/L converges. The factor covers rounding in the largest eigenvalue, the floor a zero dictionary.
     top = float(np.linalg.eigvalsh(G)[-1]) * (1 + 1e-5)
     L = max(2.0 / D.shape[1] * top, 1e-30)
     n_iter = 0
@@ -47,7 +47,7 @@ def _solve_block(
         return gap, 0
 
     def value(a: Array, aG: Array) -> Array:
-        """P without its constant |x|^2 / p."""
+        """The objective P without its constant |x|^2 / p."""
         return np.einsum("ij,ij->i", aG - 2 * xd, a) / p + lam / r * np.abs(a).sum(axis=1)
 
     a, xd = A[todo], X[todo] @ D.T
@@ -58,7 +58,7 @@ def _solve_block(
         steps = min(_CHECK_EVERY, max_iter - n_iter)
         for _ in range(steps):
             z = soft_threshold(y - 2.0 / (p * L) * (yG - xd), lam / (r * L)).astype(X.dtype, copy=False)
-            zG = z @ G  # the only product of the iteration: everything else is linear in it
+            zG = z @ G  # the only matrix product of the iteration; the other products are linear in it
             fz = value(z, zG)
             worse = fz > f
             restart = worse | (np.einsum("ij,ij->i", y - z, z - a) > 0)

@@ -1,4 +1,4 @@
-"""Exact codes by homotopy, :mod:`zsl.sparse.kernels.homotopy`."""
+"""Exact codes by homotopy (LARS), see :mod:`zsl.sparse.kernels.homotopy`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from zsl.sparse.solvers import active_set
 
 
 def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int) -> Codes:
-    """Homotopy from the zero code, whatever ``init``. Arguments and result as in
-    :func:`zsl.sparse.sparse_encode`.
+    """Homotopy from the zero code, whatever ``init``; arguments and result as in :func:`zsl.sparse.sparse_encode`.
 
-    A row whose gap is above ``tol`` at the end is handed to :mod:`zsl.sparse.solvers.active_set` as a start.
+    If a row's gap is above ``tol`` at the end, :mod:`zsl.sparse.solvers.active_set` continues from its code.
     """
     A, n_iter = follow(X, D, lam, max_iter)
     gap = duality_gap(X, D, A, lam)

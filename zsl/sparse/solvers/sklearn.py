@@ -1,4 +1,4 @@
-"""scikit-learn's coordinate descent as a solver: independent of ours, therefore the oracle."""
+"""scikit-learn's coordinate descent as a solver: an independent implementation, against which the others are tested."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from zsl.sparse.problem import Codes, duality_gap
 
 
 def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int) -> Codes:
-    """``sklearn.linear_model.Lasso(alpha=lam / (2 r))`` row after row, warm-started from ``init``.
+    """Fit ``sklearn.linear_model.Lasso(alpha=lam / (2 r))`` row after row, warm-started from ``init``.
 
-    scikit-learn stops at a duality gap of ``tol' |x|^2`` of its own objective, which is ``p / 2`` times ours,
-    hence ``tol' = tol / 2``. It divides by alpha, so ``lam = 0`` is not for this solver: use another.
-    Arguments and result as in :func:`zsl.sparse.sparse_encode`.
+    Arguments and result are those of :func:`zsl.sparse.sparse_encode`, but scikit-learn divides by alpha, so use
+    another solver for ``lam = 0``. scikit-learn stops at a duality gap of ``tol' |x|^2`` of its own objective, which is
+    ``p / 2`` times ours; hence ``tol' = tol / 2``.
     """
     import warnings
 
@@ -21,14 +21,14 @@ def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max
     from sklearn.linear_model import Lasso
 
     r = len(D)
-    # Coordinate descent on each row's regression problem x ~ D' a, of p samples.
+    # Each row is a regression problem x ~ D' a with p samples.
     model = Lasso(lam / (2 * r), fit_intercept=False, precompute=D @ D.T, warm_start=True)
     model.set_params(tol=tol / 2, max_iter=max_iter)
     A = np.zeros((len(X), r), X.dtype)
     columns = np.asfortranarray(D.T)
     n_iter = 0
     with warnings.catch_warnings():
-        # Not converging is not an error here: the gap says so.
+        # A row that has not converged is not an error; its gap shows the distance.
         warnings.simplefilter("ignore", ConvergenceWarning)
         if lam == 0:
             warnings.simplefilter("ignore", UserWarning)

@@ -1,10 +1,10 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""The active set for a few rows, such as one image at test time: no Gram matrix of all atoms.
+"""The active set for a small batch, such as one image at test time, without the Gram matrix of all atoms.
 
-Each problem is solved on a working set of atoms, which grows by those that violate the conditions. What takes the time
-is to read the dictionary; a row does that twice, once for its correlations and once for the certificate. All of it is
-compiled, for at half a millisecond a row every call from Python shows.
+Every row is solved on a working set of atoms, which grows by the atoms that violate the optimality conditions. Most of
+the time goes into reading the dictionary, which a row does twice: once for its correlations and once for the
+certificate. The whole search is compiled, because calls from Python would take a visible share of so short a time.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from numba import njit
 from zsl.checks import Array, as_matrix
 from zsl.sparse.kernels.certificate import gap_of_residual
 from zsl.sparse.kernels.factor import FAST, PAD
-from zsl.sparse.kernels.search import entering, largest, solve_row
+from zsl.sparse.kernels.search import entering, largest, solve_row, workspace
 from zsl.sparse.problem import largest_penalty
 
-# For up to this many rows and from this many atoms on, the Gram matrix costs more than it saves.
-_FEW, _MANY_ATOMS = 4, 256
+# For at most this many rows and at least this many atoms, the Gram matrix costs more than it saves.
+_MAX_ROWS, _MIN_ATOMS = 4, 256
 # Atoms in the first working set.
-_WORK = 64
-# From this tolerance on float32 is precise enough to search in.
+_WORKING_SET = 64
+# For this tolerance and larger ones, float32 is precise enough for the search.
 LOOSE = 1e-5
 
 
-def is_few(n: int, r: int) -> bool:
-    """Whether ``n`` rows and ``r`` atoms are a case for this module."""
-    return n <= _FEW and r >= _MANY_ATOMS
+def is_small_batch(n: int, r: int) -> bool:
+    """Whether this module is the faster one for ``n`` rows and ``r`` atoms."""
+    return n <= _MAX_ROWS and r >= _MIN_ATOMS
 
 
-def solve_few(X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: int) -> tuple[Array, int]:
-    """Improve the codes ``A`` in place; their gaps and the largest number of rounds.
+def solve_small_batch(X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: int) -> tuple[Array, int]:
+    """Improve the codes ``A`` in place; return their gaps (n,) and the largest number of rounds.
 
-    A row whose working set grew too large, or on which the search failed, is left with a gap above ``tol``.
+    A row whose working set grew too large, or on which the search failed, keeps a gap above ``tol``.
 
     Raises
     ------
     UserError
-        If D holds NaN or inf, which its products with a sample show at no cost.
+        If D holds NaN or inf. The products of D with a sample show them, so D is not read once more for the check.
     """
     r, p = D.shape
     search: type = np.float32 if tol >= LOOSE else D.dtype.type
-    # Only its type is looked at.
+    # The kernel reads only the dtype of this array.
     like: Array = np.empty(0, search)
     error = float(np.finfo(D.dtype).eps) * (16 + p**0.5)
     floor = search(64 * np.finfo(search).eps)
@@ -51,10 +51,10 @@ def solve_few(X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: in
     is_finite = False
     t = lam * p / (2 * r)
     for i, (x, a) in enumerate(zip(X, A)):
-        args = x, D, t, search(min(t, largest_penalty(search))), a, tol, max_iter, like, floor, error, _WORK
+        args = x, D, t, search(min(t, largest_penalty(search))), a, tol, max_iter, like, floor, error, _WORKING_SET
         is_done, gaps[i], rounds = _solve_one(*args, is_finite)
         if not is_done:
-            # Or their squares overflow, and nothing is wrong.
+            # Finite atoms whose squares overflow end here too, and are solved in the usual way.
             as_matrix(D, "D")
             is_finite = True
             _, gaps[i], rounds = _solve_one(*args, is_finite)
@@ -64,7 +64,7 @@ def solve_few(X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: in
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _products(D, x, q):
-    """``q = D x``. On one thread: BLAS may still hold the others, and to wait for them was measured at 3 ms."""
+    """``q = D x`` on one thread, because waiting for threads that BLAS still holds costs more than it saves."""
     for j in range(len(D)):
         d, product = D[j], x[0] * 0
         for m in range(len(d)):
@@ -74,7 +74,7 @@ def _products(D, x, q):
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _products_and_lengths(D, x, q, norms):
-    """``q = D x`` and the length of every atom, in one pass over D; whether all of D is finite."""
+    """``q = D x`` and the length of every atom in one pass over D; returns whether all squares are finite."""
     total = 0.0
     for j in range(len(D)):
         d = D[j]
@@ -90,10 +90,10 @@ def _products_and_lengths(D, x, q, norms):
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _gram(part, G):
-    """``G = part part'`` in tiles of two by four, from the diagonal down; for so few rows BLAS is not faster."""
+    """``G = part part'`` in tiles of two by four, up to the diagonal; for so few rows BLAS is not faster."""
     k, p = part.shape
     for i in range(0, k, 2):
-        # A tile over the edge does its last row or column again.
+        # A tile over the edge computes its last row or column again.
         i1 = min(i + 1, k - 1)
         x0, x1 = part[i], part[i1]
         for j in range(0, i1 + 1, 4):
@@ -133,11 +133,14 @@ def _subtract(R, value, d):
 
 @njit(cache=True, error_model="numpy")
 def _solve_one(x, D, t, t_search, a, tol, max_iter, like, floor, error, batch, is_finite):
-    """Improve the code ``a`` of one sample: whether D is finite (or said to be), the gap and the rounds."""
+    """Improve the code ``a`` of one sample; return whether D is finite, the gap and the rounds.
+
+    With ``is_finite`` the caller vouches that D is finite, and the squares of D are not looked at.
+    """
     r, p = D.shape
     x64 = x.astype(np.float64)
     xx = _dot(x64, x)
-    # Atoms of the working set, and whether an atom is one.
+    # The first ``size`` entries of ``work`` are the working set; ``is_in`` marks its atoms.
     work, size = np.empty(r, np.int64), 0
     is_in, new, counts = np.zeros(r, np.bool_), np.empty(r, np.int64), np.empty(64, np.int64)
     R = x64.copy()
@@ -152,7 +155,7 @@ def _solve_one(x, D, t, t_search, a, tol, max_iter, like, floor, error, batch, i
         return False, np.inf, 0
     rounds, gap, is_first = 0, np.inf, True
     while True:
-        # As many again as there are, at least a batch: those with the steepest correlations.
+        # The working set doubles, or grows by ``batch`` atoms: those with the largest correlations enter.
         n_new = entering(q, is_in, t, largest(q), min(max(batch, size), r), new, counts)
         if n_new == 0 and not is_first:
             return True, gap, rounds  # the search on the set itself failed
@@ -173,15 +176,11 @@ def _solve_one(x, D, t, t_search, a, tol, max_iter, like, floor, error, batch, i
         _gram(part, G)
         width = size + 3 * PAD
         floats, ints, flags = (
-            np.empty((10, width), like.dtype), np.empty((3, width), np.int64), np.empty((2, width), np.bool_)
+            np.empty((9, width), like.dtype), np.empty((3, width), np.int64), np.empty((2, width), np.bool_)
         )  # fmt: skip
         if size > 0:
-            n, _, _ = solve_row(
-                G, c, xx, p, t_search, 0.49 * tol * xx / 2, max_iter, floor, code,
-                floats[0, :size], floats[1, :size], ints[0], ints[1], floats[2], floats[3], floats[4], floats[5],
-                ints[2], flags[0], flags[1], np.empty((width, width), like.dtype), floats[6], floats[7], floats[8],
-                counts,
-            )  # fmt: skip
+            space = workspace(floats, ints, flags, np.empty((width, width), like.dtype), counts, size)
+            n, _, _ = solve_row(G, c, xx, p, t_search, 0.49 * tol * xx / 2, max_iter, floor, code, space)
             rounds += n
         R[:] = x
         l1 = 0.0
@@ -192,14 +191,14 @@ def _solve_one(x, D, t, t_search, a, tol, max_iter, like, floor, error, batch, i
                 _subtract(R, np.float64(code[i]), D[work[i]])
         _products(D, R.astype(D.dtype), q)
         rr, rx = _dot(R, R), _dot(R, x)
-        # Rounding of a product of D with the residual, by atom: those that may be the steepest are multiplied again.
+        # ``slack * norms[j]`` bounds the rounding error of q[j]; atoms that may be the steepest are multiplied again.
         slack, bound, steepest = error * np.sqrt(rr), 0.0, 0.0
         for j in range(r):
             bound = max(bound, abs(q[j]) - slack * norms[j])
         for j in range(r):
             if abs(q[j]) + slack * norms[j] >= bound:
                 steepest = max(steepest, abs(_dot(R, D[j])))
-        # It need not fall as the set grows: what falls is the objective.
+        # The gap need not fall as the working set grows; only the objective does.
         gap = gap_of_residual(rr, rx, t, steepest, l1) * 2 / p
         if gap <= tol * xx / p or rounds >= max_iter:
             return True, gap, rounds

@@ -1,0 +1,66 @@
+"""The state of dictionary learning, as an object and as the named arrays of a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import scipy.sparse as sp
+
+from zsl.checks import Array
+
+
+@dataclass
+class State:
+    """State of learning: everything that the next steps depend on, and in the end the result."""
+
+    D: Array
+    """(r, p) the dictionary."""
+    AtA: Array
+    """(r, r) float64 mean of a'a over the rows of this iteration so far; online, the running average."""
+    AtX: Array
+    """(r, p) the same mean of a'x."""
+    B: Array
+    """Codes in the terms that :meth:`Task.extra` adds."""
+    used: Array
+    """(r,) whether any row of this iteration uses the atom."""
+    rng: np.random.Generator
+    products: Array = field(default_factory=lambda: np.zeros(()))
+    """Sum of ``Task.products`` over the last pass."""
+    order: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Order in which online learning visits the runs of rows."""
+    iteration: int = 0
+    piece: int = 0
+    n_batches: int = 0
+    weight: float = 0.0
+    value: float = 0.0
+    gap: float = 0.0
+    gap_max: float = 0.0
+    n_nonzero: int = 0
+    n_seen: int = 0
+    objectives: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    redrawn: list[int] = field(default_factory=list)
+    codes: list[sp.csr_array] = field(default_factory=list)
+    """Codes of each piece of rows, in batch learning."""
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as named arrays, for a checkpoint."""
+        out = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self) if f.name not in ("rng", "codes")}
+        out["rng"] = np.array(json.dumps(self.rng.bit_generator.state))
+        out["n_codes"] = np.array(len(self.codes))
+        for k, A in enumerate(self.codes):
+            out |= {f"data_{k}": A.data, f"indices_{k}": A.indices, f"indptr_{k}": A.indptr}
+        return out
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Set the state from the arrays of a checkpoint."""
+        for f in fields(self):
+            if f.name in ("rng", "codes"):
+                continue
+            value, now = arrays[f.name], getattr(self, f.name)
+            setattr(self, f.name, value if isinstance(now, np.ndarray) else value.tolist())
+        self.rng.bit_generator.state = json.loads(str(arrays["rng"]))
+        parts = ((arrays[f"data_{k}"], arrays[f"indices_{k}"], arrays[f"indptr_{k}"]) for k in range(arrays["n_codes"]))
+        self.codes = [sp.csr_array(part, shape=(len(part[2]) - 1, len(self.D))) for part in parts]
