@@ -231,7 +231,3 @@ def check_finite(X: Array, name: str, first_row: int) -> None:
         raise UserError(
             f"{name} holds {X[row, column]} in row {first_row + row}, column {column}; remove or impute it."
         )
-
-
-# zsl/inference/labels.py uses the former name.
-need_squares = check_no_overflow

@@ -18,7 +18,7 @@ from zsl.bench.encode import TOL, exponent
 from zsl.bench.process import in_a_process, memory_mb
 from zsl.checks import Array
 from zsl.models.coupled import CoupledDictionaries
-from zsl.models.coupling import Attributes, Visual
+from zsl.models.coupling import ImageAttributes, Visual
 from zsl.sparse import Codes, objective, sparse_encode
 from zsl.sparse.learning import learn
 
@@ -34,7 +34,7 @@ def ours(X: Array, D: Array, lam: float, passes: int, batch_size: int) -> Array:
     def encode(X: Array, D: Array, init: Array | None) -> Codes:
         return sparse_encode(X, D, lam, init=init, tol=TOL)
 
-    task = Visual(X, Attributes(np.zeros((len(X), 1)), np.zeros(len(X), np.int64)), 0.0)
+    task = Visual(X, ImageAttributes(np.zeros((len(X), 1)), np.zeros(len(X), np.int64)), 0.0)
     size = None if batch_size >= len(X) else batch_size
     return learn(task, D, encode, lam, passes, np.random.default_rng(0), batch_size=size, last_pass=False).D
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zsl.checks import Array, as_matrix, need_squares
+from zsl.checks import Array, as_matrix, check_no_overflow
 from zsl.inference.rules import label_rule
 from zsl.linalg import cosines, scaled_near_one, squared_distances
 
@@ -139,8 +139,8 @@ def attribute_pair(Z_hat: Array, Z_unseen: Array) -> tuple[Array, Array]:
     """
     Z_unseen = as_matrix(Z_unseen, "Z_unseen")
     Z_hat = as_matrix(Z_hat, "Z_hat", n_columns=Z_unseen.shape[1])
-    need_squares(Z_unseen, "Z_unseen")
+    check_no_overflow(Z_unseen, "Z_unseen")
     # Predictions of nearly nothing are harmless beside the classes.
     if np.abs(Z_hat).max() > 1:
-        need_squares(Z_hat, "Z_hat")
+        check_no_overflow(Z_hat, "Z_hat")
     return Z_hat, Z_unseen

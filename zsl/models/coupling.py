@@ -174,7 +174,3 @@ def semantic_atoms(AtA: Array, AtZ: Array, Dz: Array, beta: float, in_ball: bool
     if not in_ball or np.linalg.norm(free, axis=1).max() <= 1:
         return free
     return unit_ball_atoms(AtA, AtZ, Dz, beta, n_passes=10)
-
-
-# zsl/bench/learning.py uses the former name.
-Attributes = ImageAttributes
