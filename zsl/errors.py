@@ -1,4 +1,4 @@
-"""The one exception for what a user can put right, the parts of its sentences, and interruption by signals."""
+"""UserError, helpers for its messages, and the handling of signals."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def reason(error: BaseException) -> str:
 
 
 def too_large(error: BaseException) -> bool:
-    """Whether ``error`` says that something does not fit into memory, or would not into any."""
+    """Whether ``error`` means that there is too little memory, or that an array would be too large for any memory."""
     # NumPy has no exception of its own for shapes beyond the range of addresses.
     beyond = ("array is too big", "Maximum allowed dimension exceeded", "maximum supported dimension")
     return isinstance(error, MemoryError) or (type(error) is ValueError and any(t in str(error) for t in beyond))
 
 
 def unforeseen(error: Exception, smaller: str = "free some, or use smaller data") -> str:
-    """The sentence of a command that ends in an error of the machine which no reader or writer has foreseen.
+    """The message for an error of the operating system that no other code has handled.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ _received: list[BaseException] = []
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[bool]:
-    """SIGTERM raises SystemExit and SIGINT raises KeyboardInterrupt inside, so that what is stopped can say so.
+    """Turn SIGTERM into SystemExit and SIGINT into KeyboardInterrupt, so that a run that is stopped can record it.
 
     Compiled code may swallow the exception (numba does while it loads what it has compiled). Loops of long work
     therefore call :func:`raise_if_interrupted`, and whoever reports an exception asks :func:`interruption` first.

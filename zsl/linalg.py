@@ -91,7 +91,7 @@ class Spectrum(NamedTuple):
 
 
 def gram(X: Array) -> Array:
-    """X'X (p, p) of X (n, p) in double precision."""
+    """X'X (p, p), products of the columns of X (n, p), in double precision whatever the type of X."""
     if X.dtype == np.float64:
         return X.T @ X
     G = np.zeros((X.shape[1], X.shape[1]))
@@ -115,8 +115,10 @@ def spectrum(X: Array) -> Spectrum:
 
 
 class Conditioned:
-    """Coordinates U (k, m) of weights ``W = V diag(d) U`` (p, m), ``d = 1 / sqrt(1 + strength e)``, V and e of X'X.
+    """A change of variables that makes a penalised linear problem well conditioned.
 
+    The coordinates U (k, m) stand for the weights ``W = V diag(d) U`` (p, m) with
+    ``d = 1 / sqrt(1 + strength e)``, where V and e are the eigenvectors and eigenvalues of X'X.
     A loss of X W with a penalty ``1/2 |W|^2``, whose second derivative in W is about ``strength X'X + I``, has one near
     the identity in U: descent takes tens of steps in place of hundreds. W has no part outside the rows of X; nor has
     the minimiser.

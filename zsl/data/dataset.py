@@ -1,4 +1,4 @@
-"""What an experiment may read: images by class, and their split into seen and unseen."""
+"""ZeroShotData: training images of seen classes and test images, after the split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the configuration of a dataset to its table: what the experiment and ``python -m zsl.data`` share."""
+"""Loads one dataset, before any split, as its configuration says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zsl.errors import UserError
 
 
 def check_missing(missing: Any) -> None:
-    """Refuse any other way to treat missing attribute values than those there are."""
+    """Raise UserError unless ``missing`` is mean, drop or keep."""
     check_value(Literal["mean", "drop", "keep"], missing, "dataset.semantics.missing")
 
 

@@ -1,4 +1,4 @@
-"""What ``python -m zsl.data check`` finds out about a dataset, as plain values that the command prints."""
+"""The facts that ``python -m zsl.data check`` prints about a dataset, gathered as plain values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The images of a dataset before any split, and the division of images into training and test."""
+"""``ImageTable``: every image of a dataset before any split; the division of images into training and test."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def choices(scores: Array, k: int) -> Array:
 
 
 def skewness(counts: Array) -> float:
-    """Skewness ``E[(N - mean)^3] / std^3`` of counts; 0 if all are equal, positive for imbalanced classes."""
+    """Skewness ``E[(N - mean)^3] / std^3`` of the counts N; 0 if all are equal, positive if a few are large."""
     deviation = counts - counts.mean()
     spread = np.sqrt((deviation**2).mean())
     # Differences of the size of rounding errors count as equal counts.

@@ -1,4 +1,4 @@
-"""From a setup to the data of an experiment."""
+"""Loads and splits the data of one run."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def confusion(stage: Stage, data: ZeroShotData) -> dict[str, dict[str, int]]:
 
 
 def warn_below_chance(found: dict[str, float], data: ZeroShotData) -> None:
-    """Labels that do not match their table fail silently, but give less than chance."""
+    """Warn if the accuracy is far below chance: labels may not match the attribute table, which fails silently."""
     chance = 1 / len(data.unseen)
     accuracy = found.get("acc_class", 1.0)
     if accuracy < chance / 2 and len(data.X_unseen) >= 50:

@@ -1,4 +1,4 @@
-"""The door: a configuration is checked once and turned into objects once."""
+"""Checks a configuration and builds the objects that it names, once; nothing is read or fitted here."""
 
 from __future__ import annotations
 

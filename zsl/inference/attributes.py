@@ -94,7 +94,7 @@ def aware(
     tol: Positive = 1e-5,
     max_iter: Count = 200,
 ) -> Attributes:
-    r"""Attributes from codes whose objective also has a price on an undecided assignment, Eq. (7) (``eq:attrAware``).
+    r"""Attributes from codes that minimise the LASSO objective plus an entropy penalty, Eq. (7) (``eq:attrAware``).
 
     .. math:: \min_a \tfrac1p \|x - a D_x\|^2 + \gamma H(s\, a D_z) + \tfrac\lambda r |a|_1
 
@@ -236,7 +236,9 @@ def aware_codes(
     tol: float,
     max_iter: int,
 ) -> tuple[Array, dict[str, Array]]:
-    """Descend Eq. (7) from codes ``A`` (L, r); the objective of no image rises (in the batch form: not their sum).
+    """Descend Eq. (7) from codes ``A`` (L, r).
+
+    No image's objective rises; in the batch form their sum does not rise.
 
     Parameters
     ----------

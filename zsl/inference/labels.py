@@ -85,7 +85,7 @@ def dot(Z_hat: Array, Z_unseen: Array) -> Array:
 
 
 def standard_scores(scores: Array) -> Array:
-    """Scores (L, M) of each image brought to mean 0 and standard deviation 1 over the classes.
+    """Z-scores: the scores (L, M) of each image with mean 0 and standard deviation 1 over the classes.
 
     Scores of different kinds can then be added, and every image's ranking stays as it is. The scores of an image are 0
     where they are all equal.

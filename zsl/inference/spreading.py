@@ -240,6 +240,6 @@ def solve_spreading(S: sp.csr_array, Y: Array, mu: float, *, tol: float = 1e-10,
 
 
 def spread_labels_dense(S: sp.csr_array, Y: Array, mu: float) -> Array:
-    """Solve Eq. (10) by a dense factorisation in O(n^3): the oracle of :func:`solve_spreading` in tests."""
+    """Solve Eq. (10) by a dense factorisation in O(n^3), as the reference in tests of :func:`solve_spreading`."""
     n = S.shape[0]
     return mu / (1 + mu) * np.linalg.solve(np.eye(n) - S.toarray() / (1 + mu), Y)

@@ -180,7 +180,7 @@ def common_temperature(found: list[tuple[Array, Array]]) -> float:
 
 
 def spread(scores: Array) -> float:
-    """Mean over images of the standard deviation of their scores (L, C) over classes; 1 where all scores are equal.
+    """Standard deviation of the scores (L, C) over classes, averaged over images; 1 where all scores are equal.
 
     The calibrated offset is in this unit, since the spread differs between fits to more and to fewer classes. It is the
     one number of the test batch that the offset uses, and no label.

@@ -55,7 +55,9 @@ def folds(data: ZeroShotData, n_folds: Count, seed: Seed, repeats: Count = 1) ->
 
 
 def random_sets(n_classes: int, n_unseen: int, n_sets: int, seed: int) -> list[Array]:
-    """Different random sets of seen classes to hold out: as many as are unseen, at most a quarter, at least three.
+    """Random sets of seen classes to hold out, all different.
+
+    Each set has as many classes as are unseen, but at least three and at most a quarter of the seen ones.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Zero-shot models: the paper's coupled dictionaries and the methods with which the paper is compared."""
+"""Zero-shot models: the paper's coupled dictionaries and twenty other zero-shot methods."""
 
 from zsl.models.ale import ALE
 from zsl.models.base import AttributePredictor, InductiveModel, Model

@@ -23,7 +23,7 @@ Metric = Literal["cosine", "nearest", "dot"]
 
 
 class Model(Protocol):
-    """Interface of a zero-shot model; ``fit`` has no argument for unseen images or labels, so none of them can leak."""
+    """Interface of a zero-shot model: ``fit`` takes attributes of unseen classes, never their images or labels."""
 
     def fit(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> Model:
         """Learn from seen images.

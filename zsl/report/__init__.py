@@ -1,1 +1,1 @@
-"""Results for people: files, tables, figures."""
+"""Tables and figures made from the records of finished runs."""

@@ -87,7 +87,7 @@ def method_of(key: Mapping[str, Any]) -> str:
 
 
 def edges(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Of each tuned number, on how many records the chosen value is the least or the largest of three or more."""
+    """Count, for each tuned number, the records whose chosen value is the least or the largest of three or more."""
     found: dict[str, int] = {}
     for record in records:
         chosen = (record["key"].get("tune") or {}).get("chosen") or {}

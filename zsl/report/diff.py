@@ -39,7 +39,7 @@ def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def names_of(texts: Iterable[str]) -> dict[str, str]:
-    """Each of the texts of :func:`zsl.report.records.groups` by what sets it apart from the others."""
+    """Name each text of :func:`zsl.report.records.groups` by the settings in which it differs from the other texts."""
     all_settings = {text: json.loads(text) for text in texts}
     varied = varying([*all_settings.values()])
     out = {}

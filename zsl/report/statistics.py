@@ -53,7 +53,7 @@ def summarise(records: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataF
 
 
 def mean_ranks(values: Array) -> Array:
-    """(methods,) mean rank over the columns without a gap of values (methods, splits); 1 is best, ties share."""
+    """Mean rank (methods,) of each method over the splits; splits with a missing value are left out, rank 1 is best."""
     from scipy.stats import rankdata
 
     complete = values[:, ~np.isnan(values).any(axis=0)]

@@ -1,1 +1,1 @@
-"""One module for each published format of data."""
+"""The readers: one module for each dataset or format, and the modules that they share."""

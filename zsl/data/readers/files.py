@@ -93,7 +93,7 @@ def reading(path: Path, kind: str) -> Iterator[bytes]:
 
 
 def foreign(start: bytes) -> str:
-    """What a file is that stands where data should be; empty if it looks like neither of the usual accidents."""
+    """Recognise an HTML page or a Git LFS pointer in place of data, by its first bytes; ``""`` for anything else."""
     text = start.lstrip().lower()
     if text.startswith((b"<!doctype", b"<html", b"<?xml")):
         return "it is an HTML page, as a failed download leaves it"

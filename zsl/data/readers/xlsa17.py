@@ -178,7 +178,7 @@ def _labels(
 
 
 def unpacked(root: str | Path) -> Path:
-    """``root``, or where ``xlsa17.zip`` unpacks that dataset to, inside or beside it, if only that is there."""
+    """Find the dataset's folder where ``xlsa17.zip`` unpacks it, in or beside ``root``; otherwise return ``root``."""
     base = Path(root).expanduser()
     inner = Path("xlsa17") / "data" / base.name
     return next((p for p in (base, base / inner, base.parent / inner) if (p / "att_splits.mat").is_file()), base)

@@ -98,7 +98,7 @@ def product(A: Array, B: Array) -> Array:
 
 
 def gram(A: Array) -> Array:
-    """The Gram matrix ``A A'`` (n, n) of a contiguous A (n, p)."""
+    """``A A'`` (n, n), products of the rows of a contiguous A (n, p), in the type of A."""
     return A @ A.T if len(A) ** 2 * A.shape[1] > _LARGE else product(A, A.T)
 
 
