@@ -1,14 +1,17 @@
-"""The one exception for what a user can put right, the parts of its sentences, and interruption by signals."""
+"""The one exception for what a user can put right, commands that end in its sentence, files written whole, signals."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import os
 import signal
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 
 class UserError(ValueError):
@@ -27,6 +30,79 @@ def writing(place: Path, remedy: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{error.filename or place} cannot be written ({reason(error)}); {remedy}.") from None
+
+
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Write a file whole or not at all, whatever ends the program meanwhile.
+
+    Yields
+    ------
+    Path
+        A new hidden file beside ``path``, with the same suffix. The block writes to it. If the block ends without an
+        exception, the new file replaces ``path``; otherwise it is removed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "numbers.txt"
+    >>> with atomic(target) as part:
+    ...     _ = part.write_text("1 2 3")
+    >>> target.read_text()
+    '1 2 3'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        yield part
+        with part.open("rb+") as written:
+            os.fsync(written.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+class Parser(argparse.ArgumentParser):
+    """The command line of a command whose mistakes end in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a mistake in the command line as a :class:`UserError`."""
+        raise UserError(f"{message}; see {self.prog} --help.")
+
+    def run(
+        self,
+        work: Callable[[argparse.Namespace], None],
+        argv: Sequence[str] | None = None,
+        *,
+        intermixed: bool = False,
+        smaller: str = "free some, or use smaller data",
+    ) -> int:
+        """Read the command line, do the work, and return the exit status.
+
+        Parameters
+        ----------
+        work : callable
+            Gets the arguments.
+        argv : sequence of str, optional
+            The words of the command line, by default those of this process.
+        intermixed : bool
+            Options may stand between positional arguments. Commands with sub-commands cannot have this.
+        smaller : str
+            What helps where memory does not suffice.
+
+        Returns
+        -------
+        int
+            0, or 1 after one sentence on what the user can put right.
+        """
+        try:
+            work(self.parse_intermixed_args(argv) if intermixed else self.parse_args(argv))
+        except (UserError, OSError, MemoryError) as error:
+            sentence = error if isinstance(error, UserError) else unforeseen(error, smaller)
+            print(f"{self.prog.removeprefix('python -m ')}: {sentence}", file=sys.stderr)
+            return 1
+        return 0
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
