@@ -72,37 +72,46 @@ class Parser(argparse.ArgumentParser):
 
     def run(
         self,
-        work: Callable[[argparse.Namespace], None],
+        work: Callable[[argparse.Namespace], int | None],
         argv: Sequence[str] | None = None,
         *,
         intermixed: bool = False,
         smaller: str = "free some, or use smaller data",
+        interrupted: str = "interrupted.",
     ) -> int:
         """Read the command line, do the work, and return the exit status.
 
         Parameters
         ----------
         work : callable
-            Gets the arguments.
+            Gets the arguments; may return an exit status.
         argv : sequence of str, optional
             The words of the command line, by default those of this process.
         intermixed : bool
             Options may stand between positional arguments. Commands with sub-commands cannot have this.
         smaller : str
             What helps where memory does not suffice.
+        interrupted : str
+            What is said after Ctrl-C.
 
         Returns
         -------
         int
-            0, or 1 after one sentence on what the user can put right.
+            0, 1 after one sentence on what the user can put right, or 130 after Ctrl-C.
         """
         try:
-            work(self.parse_intermixed_args(argv) if intermixed else self.parse_args(argv))
-        except (UserError, OSError, MemoryError) as error:
-            sentence = error if isinstance(error, UserError) else unforeseen(error, smaller)
-            print(f"{self.prog.removeprefix('python -m ')}: {sentence}", file=sys.stderr)
-            return 1
-        return 0
+            return work(self.parse_intermixed_args(argv) if intermixed else self.parse_args(argv)) or 0
+        except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except KeyboardInterrupt:
+            sentence, status = interrupted, 130
+        except UserError as error:
+            sentence, status = str(error), 1
+        except (OSError, MemoryError) as error:
+            sentence, status = unforeseen(error, smaller), 1
+        print(f"{self.prog.removeprefix('python -m ')}: {sentence}", file=sys.stderr)
+        return status
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

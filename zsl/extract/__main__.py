@@ -191,11 +191,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", type=int, metavar="PIXELS", help="another input size than the network's own")
     parser.add_argument("--device", default="cpu", help="cpu (default) or what torch calls an accelerator, as cuda")
     logging.basicConfig(format="%(message)s", level=logging.INFO)
-    try:
-        return parser.run(_work, argv, intermixed=True)
-    except KeyboardInterrupt:
-        print("zsl.extract: interrupted; the same command goes on where it stopped.", file=sys.stderr)
-        return 1
+    interrupted = "interrupted; the same command goes on where it stopped."
+    return parser.run(_work, argv, intermixed=True, interrupted=interrupted)
 
 
 def _work(arguments: argparse.Namespace) -> None:
