@@ -15,8 +15,8 @@ from zsl.errors import UserError, atomic
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
 from zsl.models import CoupledDictionaries
-from zsl.runs import status as records
 from zsl.runs import result
+from zsl.runs import status as records
 
 QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag", "tracking=none")
 
