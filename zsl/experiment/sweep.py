@@ -13,7 +13,7 @@ import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hydra.experimental.callback import Callback
 
@@ -90,17 +90,14 @@ def tracker(config: DictConfig) -> Tracker:
 
     from zsl.config.objects import build
     from zsl.errors import UserError
-    from zsl.runs.folder import NoTracker
+    from zsl.runs.folder import Tracker
 
     node: Any = OmegaConf.to_container(config.tracking, resolve=True)
-    found: Tracker
+    allow, output_dir = list(config.allow_targets or ()), str(config.output_dir)
     try:
-        found = build(
-            node, "tracking", allow_targets=list(config.allow_targets or ()), output_dir=str(config.output_dir)
-        )
+        return cast(Tracker, build(node, "tracking", allow_targets=allow, output_dir=output_dir))
     except UserError:
-        found = NoTracker(str(config.output_dir))
-    return found
+        return Tracker(output_dir)
 
 
 def finish(error: BaseException | None) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from zsl.errors import UserError, interruption
 from zsl.runs import files, status
@@ -21,45 +21,10 @@ from zsl.runs.result import NOT_RECORDED, Result
 log = logging.getLogger(__name__)
 
 
-class Tracker(Protocol):
-    """Records runs and sweeps in a tracking store; a store that fails costs a warning and never the run."""
+class Tracker:
+    """Records runs and sweeps in a tracking store. This class records nothing; others override its methods.
 
-    output_dir: str
-    """The folder of all output"""
-    best: str
-    """The metric by which a sweep names its best run"""
-
-    def destination(self) -> dict[str, Any] | None:
-        """What ``status.json`` and ``sweep.json`` keep of the store, so that an upload can go on; None without one."""
-        ...
-
-    def start(self, record: dict[str, Any], folder: Path) -> None:
-        """A run begins; ``record`` is its ``status.json``, whose ``tracking`` the tracker may change."""
-        ...
-
-    def finish(self, record: dict[str, Any], folder: Path, config: Mapping[str, Any]) -> str | None:
-        """The run's folder is complete; returns the address of the run in the store."""
-        ...
-
-    def fail(self, record: dict[str, Any], folder: Path) -> None:
-        """The run ended in an exception, which ``record`` describes."""
-        ...
-
-    def find(self, digest: str) -> tuple[str, dict[str, Any]] | None:
-        """Find a finished run of this digest in the store: a name for it, and its ``results.json``."""
-        ...
-
-    def begin_sweep(self, sweep: dict[str, Any]) -> None:
-        """A sweep begins; ``sweep`` is its ``sweep.json``, whose ``tracking`` the tracker may change."""
-        ...
-
-    def end_sweep(self, sweep: dict[str, Any], jobs: Jobs) -> None:
-        """A sweep is over."""
-        ...
-
-
-class NoTracker:
-    """The tracker of ``tracking=none``: results stay in the run folder.
+    A store that fails costs a warning and never the run.
 
     Parameters
     ----------
@@ -68,30 +33,38 @@ class NoTracker:
     """
 
     best = "acc_class"
+    """The metric by which a sweep names its best run"""
 
     def __init__(self, output_dir: str = "multirun") -> None:
         self.output_dir = output_dir
 
-    def destination(self) -> None:
+    def destination(self) -> dict[str, Any] | None:
+        """What ``status.json`` and ``sweep.json`` keep of the store, so that an upload can go on; None without one."""
         return None
 
     def start(self, record: dict[str, Any], folder: Path) -> None:
-        pass
+        """A run begins; ``record`` is its ``status.json``, whose ``tracking`` may be changed."""
 
-    def finish(self, record: dict[str, Any], folder: Path, config: Mapping[str, Any]) -> None:
+    def finish(self, record: dict[str, Any], folder: Path, config: Mapping[str, Any]) -> str | None:
+        """The run's folder is complete; returns the address of the run in the store."""
         return None
 
     def fail(self, record: dict[str, Any], folder: Path) -> None:
-        pass
+        """The run ended in an exception, which ``record`` describes."""
 
-    def find(self, digest: str) -> None:
+    def find(self, digest: str) -> tuple[str, dict[str, Any]] | None:
+        """Find a finished run of this digest in the store: a name for it, and its ``results.json``."""
         return None
 
     def begin_sweep(self, sweep: dict[str, Any]) -> None:
-        pass
+        """A sweep begins; ``sweep`` is its ``sweep.json``, whose ``tracking`` may be changed."""
 
     def end_sweep(self, sweep: dict[str, Any], jobs: Jobs) -> None:
-        pass
+        """A sweep is over."""
+
+
+class NoTracker(Tracker):
+    """The tracker of ``tracking=none``: results stay in the run folder."""
 
 
 # The sweep that this process works for: its sweep.json, and its tracker.

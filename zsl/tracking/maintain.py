@@ -9,7 +9,7 @@ from typing import Any
 
 from zsl.errors import UserError
 from zsl.runs import status as records
-from zsl.runs.folder import NoTracker
+from zsl.runs.folder import Tracker
 from zsl.runs.jobs import end_sweep, jobs_of
 from zsl.tracking.store import Store, forget, open_store
 from zsl.tracking.tracker import MLflowTracker, one_line
@@ -96,10 +96,10 @@ def _close(record: dict[str, Any], path: Path) -> str:
     return ""
 
 
-def _tracker(sweep: Mapping[str, Any]) -> Any:
+def _tracker(sweep: Mapping[str, Any]) -> Tracker:
     tracking, output_dir = sweep["tracking"], sweep["output_dir"]
     if tracking is None:
-        return NoTracker(output_dir)
+        return Tracker(output_dir)
     return MLflowTracker(tracking["uri"], tracking["experiment"], best=sweep["best"], output_dir=output_dir)
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from zsl.checks import check_arguments
 from zsl.errors import UserError
 from zsl.runs import status as records
+from zsl.runs.folder import Tracker
 from zsl.runs.jobs import Jobs
 from zsl.tracking.store import Store, open_store
 
 log = logging.getLogger(__name__)
 
 
-class MLflowTracker:
+class MLflowTracker(Tracker):
     """Records runs and sweeps in an MLflow store.
 
     A store that fails costs a warning and never the run: the result is safe in the run folder, and
@@ -51,9 +53,12 @@ class MLflowTracker:
         best: str = "acc_class",
         output_dir: str = "multirun",
     ) -> None:
-        check_arguments(MLflowTracker, {k: v for k, v in locals().items() if k != "self"}, prefix="tracking.")
-        self.uri, self.experiment, self.on_error, self.best = uri, experiment, on_error, best
-        self.model, self.register, self.output_dir = model, register, output_dir
+        given = {"uri": uri, "experiment": experiment, "on_error": on_error, "model": model, "register": register,
+                 "best": best, "output_dir": output_dir}  # fmt: skip
+        check_arguments(MLflowTracker, given, prefix="tracking.")
+        super().__init__(output_dir)
+        self.uri, self.experiment, self.on_error = uri, experiment, on_error
+        self.model, self.register, self.best = model, register, best
 
     def destination(self) -> dict[str, Any]:
         """What ``status.json`` and ``sweep.json`` keep of the store, so that an upload can go on."""
@@ -65,74 +70,53 @@ class MLflowTracker:
         return open_store({"uri": self.uri, "experiment": self.experiment}, Path(self.output_dir))
 
     def start(self, record: dict[str, Any], folder: Path) -> None:
-        """Create the run in the store."""
-        self._try(lambda: self.open().begin(record, folder), "the run goes on, but tracking failed")
+        with self._warning("the run goes on", strict=True):
+            self.open().begin(record, folder)
 
     def finish(self, record: dict[str, Any], folder: Path, config: Mapping[str, Any]) -> str | None:
-        """Send what the folder holds; returns the address of the run's page, if that succeeded."""
-
-        def send() -> str:
+        later = f"upload it later: python -m zsl.tracking upload {folder}"
+        with self._warning(f"the run is complete in {folder}", later, strict=True):
             store = self.open()
-            store.begin(record, folder)  # where the store failed when the run started
+            run = store.begin(record, folder)  # where the store failed when the run started
             store.send(record, folder, config)
-            return store.page(record["tracking"]["run_id"])
-
-        return self._try(
-            send,
-            f"the run is complete in {folder}, but tracking failed",
-            f"; upload it later: python -m zsl.tracking upload {folder}",
-        )
+            return store.page(run)
+        return None
 
     def fail(self, record: dict[str, Any], folder: Path) -> None:
-        """End the run in the store with the reason why it failed."""
-        if record["tracking"]["run_id"] is None:
-            return
-        try:
-            self.open().close(record, folder)
-        except Exception as problem:
-            # The exception that ended the run must not be hidden by this one.
-            log.warning("tracking failed: %s; later: python -m zsl.tracking upload %s", one_line(problem), folder)
+        if record["tracking"]["run_id"] is not None:
+            with self._warning("the run has ended", f"later: python -m zsl.tracking upload {folder}"):
+                self.open().close(record, folder)
 
     def find(self, digest: str) -> tuple[str, dict[str, Any]] | None:
-        """Find a finished run of this digest: a name for it, and its ``results.json``."""
-        try:
+        with self._warning("skip_existing looked into run folders"), tempfile.TemporaryDirectory() as folder:
             store = self.open()
-            found = store.find("zsl.digest", digest, "attributes.status = 'FINISHED'")
-            if not found:
-                return None
-            run = found[0].info.run_id
-            with tempfile.TemporaryDirectory() as folder:
+            for found in store.find("zsl.digest", digest, "attributes.status = 'FINISHED'")[:1]:
+                run = found.info.run_id
                 record = records.read(Path(store.client.download_artifacts(run, records.RESULTS, folder)))
-        except Exception as error:
-            log.warning("skip_existing looked into run folders only, since tracking failed: %s", one_line(error))
-            return None
-        return (f"MLflow run {run} in {store.uri}", record) if record else None
+                return (f"MLflow run {run} in {store.uri}", record) if record else None
+        return None
 
     def begin_sweep(self, sweep: dict[str, Any]) -> None:
-        """Create the run above the jobs of a sweep; without a store the sweep goes on."""
-        try:
+        with self._warning("the sweep goes on"):
             self.open().begin_sweep(sweep)
-        except Exception as error:
-            log.warning("the sweep goes on, but tracking failed: %s", one_line(error))
 
     def end_sweep(self, sweep: dict[str, Any], jobs: Jobs) -> None:
-        """Send the counts, the best job and the status to the run above the jobs."""
-        try:
+        with self._warning("the sweep is over"):
             self.open().end_sweep(sweep, jobs)
-        except Exception as error:
-            log.warning("tracking failed: %s", one_line(error))
+        if not sweep["tracking"]["complete"]:
             jobs.waiting = jobs.waiting or [Path(sweep["folder"])]
 
-    def _try(self, what: Callable[[], str], fact: str, remedy: str = "") -> str | None:
+    @contextmanager
+    def _warning(self, fact: str, remedy: str = "", *, strict: bool = False) -> Iterator[None]:
+        """Turn what the store raises into a warning, or into a UserError where ``strict`` and ``on_error`` say so."""
         try:
-            return what()
+            yield
         except Exception as error:
             # The store, its driver and the network raise all kinds of exceptions.
-            message = f"{fact}: {one_line(error)}{remedy}"
-            if self.on_error == "raise":
+            message = f"{fact}, but tracking failed: {one_line(error)}" + (f"; {remedy}" if remedy else "")
+            if strict and self.on_error == "raise":
                 raise UserError(message) from error
             log.warning("%s", message)
-            return None
 
 
 def one_line(error: BaseException) -> str:
