@@ -106,10 +106,6 @@ def test_a_run_that_does_not_finish_says_why(store, monkeypatch, error, word):
     assert ("in fails" in (status(store / "run")["traceback"] or "")) == (word == "FAILED")
 
 
-def test_names_that_mlflow_accepts():
-    assert stores.clean("grizzly+bear/acc@5 %") == "grizzly_bear/acc_5 _"
-
-
 # --- opening a store --------------------------------------------------------------------------------------------
 
 
