@@ -31,8 +31,8 @@ def find(output_dir: Path, digest: str) -> Path | None:
 
 
 def results(output_dir: Path) -> Iterator[Path]:
-    """Every ``results.json`` under ``output_dir``, without the copies in the tracking store."""
-    yield from _walk(output_dir, RESULTS)
+    """Every ``results.json`` under ``output_dir``."""
+    yield from walk(output_dir, RESULTS)
 
 
 def records_of(folder: Path) -> list[Path]:
@@ -47,20 +47,11 @@ def records_of(folder: Path) -> list[Path]:
 
 def skipped(folder: Path) -> Iterator[Path]:
     """Every ``skipped.json`` under ``folder``: jobs whose result existed already."""
-    yield from _walk(folder, SKIPPED)
+    yield from walk(folder, SKIPPED)
 
 
-def statuses(folder: Path) -> Iterator[Path]:
-    """Every ``status.json`` under ``folder``."""
-    yield from _walk(folder, STATUS)
-
-
-def sweeps(folder: Path) -> Iterator[Path]:
-    """Every ``sweep.json`` under ``folder``."""
-    yield from _walk(folder, SWEEP)
-
-
-def _walk(folder: Path, name: str) -> Iterator[Path]:
+def walk(folder: Path, name: str) -> Iterator[Path]:
+    """Every file of a name in the run folders under ``folder``, without those in the tracking store."""
     for place, folders, files in os.walk(folder):
         folders[:] = [f for f in folders if f not in ("mlartifacts", "mlruns") and not f.startswith(".")]
         if name in files:

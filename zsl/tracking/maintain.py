@@ -33,7 +33,7 @@ def repair(folders: Iterable[Path], *, older_than: float | None = None) -> list[
     """
     lines = []
     for folder in folders:
-        for path in sorted(records.statuses(folder)):
+        for path in sorted(records.walk(folder, records.STATUS)):
             record = records.read(path)
             gone = _gone(record, older_than)
             if gone:
@@ -41,7 +41,7 @@ def repair(folders: Iterable[Path], *, older_than: float | None = None) -> list[
                 lines.append(f"{path.parent}: {record['status']}{_close(record, path)}")
             elif gone is None:
                 lines.append(_left_alone(path.parent, record))
-        for path in sorted(records.sweeps(folder)):
+        for path in sorted(records.walk(folder, records.SWEEP)):
             sweep = _moved(records.read(path), path.parent)
             if _gone(sweep, older_than):
                 end_sweep(sweep, _tracker(sweep), killed=True)
@@ -133,7 +133,7 @@ def upload(folders: Iterable[Path], *, uri: str | None = None, every: bool = Fal
         parents: dict[str | None, str | None] = {}
         sweeps: dict[Path, dict[str, Any]] = {}
         above = folder.parent / records.SWEEP  # where the folder is that of a job
-        for path in [*sorted(records.sweeps(folder)), *([above] if above.is_file() else [])]:
+        for path in [*sorted(records.walk(folder, records.SWEEP)), *([above] if above.is_file() else [])]:
             known = records.read(path)
             sweep = _outgoing({**known, "folder": str(path.parent.resolve())}, path.parent, uri, every)
             if sweep is None:
@@ -147,7 +147,7 @@ def upload(folders: Iterable[Path], *, uri: str | None = None, every: bool = Fal
                 lines.append(f"{path.parent}: {store.page(sweep['tracking']['run_id'])}")
                 if uri is None:
                     records.write(path, sweep)
-        for path in sorted(records.statuses(folder)):
+        for path in sorted(records.walk(folder, records.STATUS)):
             record = _outgoing(records.read(path), path.parent, uri, every)
             if record is None:
                 continue

@@ -262,7 +262,7 @@ def _experiment(client: Any, name: str, artifacts: str | None = None) -> str:
             found = client.get_experiment_by_name(name)
             if found is None:  # else another job has created it meanwhile
                 raise
-    if view.TAG not in found.tags:
+    if artifacts is not None and view.TAG not in found.tags:  # on a server the experiment may be that of others
         for key, value in view.experiment_tags().items():
             client.set_experiment_tag(found.experiment_id, key, value)
     return found.experiment_id
