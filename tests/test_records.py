@@ -155,6 +155,10 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         half()
     assert records.read(file) == {"a": 1}
     assert [p.name for p in file.parent.iterdir()] == ["a.json"]
+    with pytest.raises(OSError, match="directory") as caught:
+        records.write(file.parent, {})
+    assert caught.value.filename == str(file.parent)
+    assert [p.name for p in tmp_path.iterdir()] == ["new"]
 
 
 def test_damaged_records_are_not_taken_for_results(tmp_path):

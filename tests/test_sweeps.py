@@ -88,6 +88,7 @@ def test_a_sweep_with_a_bad_job_and_the_same_again(tmp_path):
     assert second.info.status == "FINISHED"
     assert second.data.metrics["skipped"] == 2
     assert second.data.metrics["best/acc_class"] == metrics["best/acc_class"]
+    assert second.data.tags["zsl.best_overrides"] == best.data.tags["zsl.overrides"]
     assert children[second.info.run_id] == []
 
 

@@ -58,8 +58,11 @@ def atomic(path: Path) -> Iterator[Path]:
         with part.open("rb+") as written:
             os.fsync(written.fileno())
         part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename == str(part):
+            error.filename = str(path)  # the user has never heard of the hidden file
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
         raise
 
 

@@ -192,6 +192,7 @@ class RunFolder:
             # A relative path is right also after the whole output folder was moved.
             "record": os.path.relpath(where, self.folder) if Path(where).is_dir() else where,
             "sweep": self._sweep.get("id"),
+            "overrides": self._sweep.get("overrides"),
             "metrics": dict(result.metrics),
             # A table finds the result also under the cell that this job was for.
             "experiment": self._config.get("experiment"),

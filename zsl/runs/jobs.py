@@ -18,6 +18,8 @@ class Jobs:
 
     by_status: dict[str, list[Path]] = field(default_factory=dict)
     """FINISHED, FAILED, KILLED, RUNNING, SKIPPED -> folders"""
+    records: dict[Path, dict[str, Any]] = field(default_factory=dict)
+    """The ``status.json`` or the ``skipped.json`` of each job"""
     metrics: dict[Path, dict[str, Any]] = field(default_factory=dict)
     """Of the finished and the skipped ones"""
     waiting: list[Path] = field(default_factory=list)
@@ -47,6 +49,7 @@ def jobs_of(sweep: Mapping[str, Any]) -> Jobs:
         skipped = status.read(path / status.SKIPPED)
         if skipped.get("sweep") == sweep["id"]:
             found.by_status.setdefault("SKIPPED", []).append(path)
+            found.records[path] = skipped
             found.metrics[path] = skipped.get("metrics", {})
             continue
         job = status.read(path / status.STATUS)
@@ -55,6 +58,7 @@ def jobs_of(sweep: Mapping[str, Any]) -> Jobs:
         if job["status"] == status.RUNNING and status.alive(job["process"]) is False:
             job = status.settle(path / status.STATUS, job)
         found.by_status.setdefault(job["status"], []).append(path)
+        found.records[path] = job
         if job["status"] == status.FINISHED:
             found.metrics[path] = status.read(path / status.RESULTS).get("metrics", {})
         if job["tracking"] is not None and not job["tracking"]["complete"]:
@@ -111,8 +115,7 @@ def summary(sweep: Mapping[str, Any], jobs: Jobs) -> str:
     metric = sweep["best"]
     best = jobs.best(metric)
     if best is not None and planned > 1:
-        job = status.read(best / status.STATUS)
-        what = " ".join(job.get("overrides") or ()) or best.name
+        what = " ".join(jobs.records[best].get("overrides") or ()) or best.name
         lines.append(f"best by {metric} ({how_chosen(metric)}): {what} with {jobs.metrics[best][metric]:.3f}")
     if jobs.waiting:
         lines.append(

@@ -114,7 +114,7 @@ class Store:
 
         run = self.begin_sweep(sweep)
         for folder in jobs.by_status.get(records.KILLED, ()):
-            record = records.read(folder / records.STATUS)
+            record = jobs.records[folder]
             tracking = record["tracking"] or {"run_id": None}
             if tracking["run_id"] and not tracking["complete"] and tracking["uri"] == sweep["tracking"]["uri"]:
                 self.close(record, folder)
@@ -128,7 +128,7 @@ class Store:
         best = jobs.best(metric)
         if best is not None:
             counts[f"best/{metric}"] = jobs.metrics[best][metric]
-            record = records.read(best / records.STATUS)
+            record = jobs.records[best]
             tags |= {
                 "zsl.best_by": f"{metric} ({how_chosen(metric)})",
                 "zsl.best_folder": str(best),
