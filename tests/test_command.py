@@ -26,34 +26,25 @@ from zsl.errors import UserError
 
 
 @pytest.mark.parametrize(
-    ("given_", "expected"),
+    ("words", "expected"),
     [
-        (
-            ["dataset=sun", "split=645_72", "-m", "model.lam=0.01,0.1"],
-            ["-m", "dataset=sun", "split='645_72'", "model.lam=0.01,0.1"],
-        ),
-        (["a=1", "--cfg", "job", "b=2"], ["--cfg", "job", "a=1", "b=2"]),
-        (
-            ["a=1", "--config-dir", "conf dir", "b=2", "--multirun"],
-            ["--config-dir", "conf dir", "--multirun", "a=1", "b=2"],
-        ),
-        (["--info", "a=1"], ["--info", "a=1"]),
-        (["--info", "plugins", "a=1"], ["--info", "plugins", "a=1"]),
-        (["-m", "--", "split=1_0"], ["-m", "split='1_0'"]),
-        (["split=645_72,707_10"], ["split='645_72','707_10'"]),
-        (["split=choice(645_72, random)"], ["split='645_72',random"]),
-        (["split=glob(6*)"], ["split='645_72'"]),
-        (["split='645_72'"], ["split='645_72'"]),
-        (
-            ["experiment=null", "~tune", "model.n_atoms=64", "seed=0,1"],
-            ["experiment=null", "~tune", "model.n_atoms=64", "seed=0,1"],
-        ),
-        (["split@x.split=645_72", "+split=1"], ["split@x.split='645_72'", "+split='1'"]),
-        (["feature.name='a=b,c'"], ["feature.name='a=b,c'"]),
+        ("dataset=sun|split=645_72|-m|model.lam=0.01,0.1", "-m|dataset=sun|split='645_72'|model.lam=0.01,0.1"),
+        ("a=1|--cfg|job|b=2", "--cfg|job|a=1|b=2"),
+        ("a=1|--config-dir|conf dir|b=2|--multirun", "--config-dir|conf dir|--multirun|a=1|b=2"),
+        ("--info|a=1", "--info|a=1"),
+        ("--info|plugins|a=1", "--info|plugins|a=1"),
+        ("-m|--|split=1_0", "-m|split='1_0'"),
+        ("split=645_72,707_10", "split='645_72','707_10'"),
+        ("split=choice(645_72, random)", "split='645_72',random"),
+        ("split=glob(6*)", "split='645_72'"),
+        ("split='645_72'", "split='645_72'"),
+        ("experiment=null|~tune|model.n_atoms=64|seed=0,1", "experiment=null|~tune|model.n_atoms=64|seed=0,1"),
+        ("split@x.split=645_72|+split=1", "split@x.split='645_72'|+split='1'"),
+        ("feature.name='a=b,c'", "feature.name='a=b,c'"),
     ],
 )
-def test_argv(given_, expected):
-    assert normalise_argv(given_) == expected
+def test_argv(words, expected):
+    assert normalise_argv(words.split("|")) == expected.split("|")
 
 
 FLAGS = [["-m"], ["--cfg", "job"], ["--cfg"], ["--config-dir", "a=b"]]

@@ -21,7 +21,7 @@ _LONGEST = 16
 
 @dataclass(frozen=True)
 class Network:
-    """How images are prepared for a network, and what it gives."""
+    """How images are prepared for a network, and how many features it gives."""
 
     name: str
     dimensions: int

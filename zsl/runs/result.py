@@ -1,4 +1,4 @@
-"""What a run found, and the digest of what determines it."""
+"""The result of a run, and the digest of everything that determines it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORACLE = "oracle: selected on test classes"
 
 @dataclass
 class Result:
-    """What a run found, and everything needed to say what it is a result of."""
+    """The result of a run, and everything that says what it is a result of."""
 
     key: dict[str, Any]
     """Dataset and content hash, feature, split, model, inference, seed, selection, information used"""
@@ -49,7 +49,7 @@ NOT_RECORDED = ("arrays", "prediction")
 
 
 def digest(config: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """What determines a run's result, known before anything is fitted: 16 hex digits of SHA-256.
+    """The digest of everything that determines a result, known before anything is fitted: 16 hex digits of SHA-256.
 
     Parameters
     ----------
