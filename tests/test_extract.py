@@ -239,7 +239,7 @@ def test_the_file_is_what_tabular_reads(tmp_path, counted):
         (["IMAGES", "--size", "100000"], "--size must be from 32 to 2048, not 100000"),
         (["IMAGES", "--to", "x.mat"], "must end in .npz"),
         (["IMAGES", "--to", "IMAGES/file/x.npz"], "cannot be written"),
-        ([], "the following arguments are required: IMAGES"),
+        ([], "the following arguments are required: IMAGES;"),
     ],
 )
 def test_mistakes_end_in_a_sentence(tmp_path, capsys, counted, arguments, sentence):

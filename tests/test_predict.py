@@ -97,7 +97,7 @@ def test_json_and_new_classes_from_a_file(trained, tmp_path):
         (["RUN", "x.npy", "--top", "0"], "--top 0"),
         (["RUN", "x.npy", "--tp", "3"], "unrecognized arguments: --tp 3"),
         (["RUN", "x.npy", "--to", "out.txt"], "must end in .csv or .json"),
-        (["RUN"], "the following arguments are required: INPUT"),
+        (["RUN"], "the following arguments are required: INPUT;"),
         (["RUN", "x.npy", "colour=red"], "colour=red is not understood"),
         (["nowhere", "x.npy"], "nowhere does not exist"),
         (["0123456789abcdef0123456789abcdef", "x.npz"], "RUN is a run's folder, not its id in MLflow"),

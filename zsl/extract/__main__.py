@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns 0, or 1 after a sentence on what is wrong."""
     parser = Parser("python -m zsl.extract", description="Images to features.")
     parser.add_argument("images", metavar="IMAGES", type=Path, help="a folder with one folder of images per class")
-    parser.add_argument("settings", metavar="KEY=VALUE", nargs="*",
+    parser.add_argument("settings", metavar="KEY=VALUE", nargs="*", default=[],
                         help=f"feature={'|'.join(NETWORKS)} (default lite0), feature.weights=FILE")  # fmt: skip
     parser.add_argument("--to", metavar="FILE.npz", type=Path, help="default: FEATURE.npz in IMAGES")
     parser.add_argument("--list", metavar="FILE", type=Path, help="the images instead: lines PATH or PATH<TAB>CLASS")

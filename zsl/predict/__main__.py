@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder, or its model.skops")
     parser.add_argument("input", metavar="INPUT", type=Path, help="a file of raw features, or a folder of images")
     parser.add_argument(
-        "settings", metavar="KEY=VALUE", nargs="*", help="for images: feature=NAME, feature.weights=FILE"
+        "settings", metavar="KEY=VALUE", nargs="*", default=[], help="for images: feature=NAME, feature.weights=FILE"
     )
     parser.add_argument("--top", type=int, default=3, metavar="K", help="classes named for each image (default 3)")
     parser.add_argument("--classes", default="unseen", metavar="unseen|seen|all|none",
