@@ -109,7 +109,7 @@ def test_a_server_answers(logged):
         )
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, json.loads(answer.read() or "null")
+                return answer.status, json.loads(answer.read().strip() or "null")
         except urllib.error.HTTPError as error:
             return error.code, None
         except OSError:

@@ -48,6 +48,10 @@ NOT_RECORDED = ("arrays", "prediction")
 """Fields of a result that ``results.json`` does not hold"""
 
 
+NOT_INSTALLED = "not installed"
+"""The version of a package that is not installed, such as zsl itself in a checkout"""
+
+
 def digest(config: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """The digest of everything that determines a result, known before anything is fitted: 16 hex digits of SHA-256.
 
@@ -98,5 +102,5 @@ def versions() -> dict[str, str]:
         try:
             out[package] = version(package)
         except PackageNotFoundError:
-            out[package] = "not installed"
+            out[package] = NOT_INSTALLED
     return out

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from zsl import __version__
 from zsl.runs import model_file
 from zsl.runs.model_file import MODEL
+from zsl.runs.result import NOT_INSTALLED
 
 
 def log_model(uri: str, run: str, folder: Path, *, register: str | None = None, allow: tuple[str, ...] = ()) -> None:
@@ -35,6 +35,7 @@ def log_model(uri: str, run: str, folder: Path, *, register: str | None = None, 
 
     fitted = model_file.read(folder / MODEL, allow)
     about = fitted["about_"]
+    version = about["versions"]["zsl-cdl"]
     client = MlflowClient(uri)
     experiment = client.get_run(run).info.experiment_id
     model = client.create_logged_model(experiment, name="pipeline", source_run_id=run, model_type="zero-shot")
@@ -46,7 +47,7 @@ def log_model(uri: str, run: str, folder: Path, *, register: str | None = None, 
             artifacts={"pipeline": str(folder / MODEL)},
             signature=signature(fitted["n_features_in_"]),
             input_example=fitted["example_"].astype(np.float64),
-            pip_requirements=[f"zsl-cdl=={__version__}"],
+            pip_requirements=["zsl-cdl" if version == NOT_INSTALLED else f"zsl-cdl=={version}"],
             model_config={"allow_targets": about["allow_targets"]},
             metadata={k: about[k] for k in ("dataset", "feature", "split", "digest")},
         )
