@@ -4,57 +4,47 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
+import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
 
+import numpy as np
 import pytest
+from hydra.errors import ConfigCompositionException, MissingConfigException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ROOT
+from commands import start, wait_for, zsl
 from zsl import compose
-from zsl.config import check_flags, groups, normalise_argv, options, quote_options
+from zsl.config import check_flags, explain, groups, normalise_argv, options, quote_options
 from zsl.errors import UserError
 
-
-def zsl(*arguments, cwd, **environment):
-    """The real command in a subprocess."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **environment}
-    return subprocess.run(
-        [sys.executable, "-m", "zsl.main", *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=120
-    )
+# --- what Hydra cannot read ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("given_", "expected"),
+    ("words", "expected"),
     [
-        (
-            ["dataset=sun", "split=645_72", "-m", "model.lam=0.01,0.1"],
-            ["-m", "dataset=sun", "split='645_72'", "model.lam=0.01,0.1"],
-        ),
-        (["a=1", "--cfg", "job", "b=2"], ["--cfg", "job", "a=1", "b=2"]),
-        (
-            ["a=1", "--config-dir", "conf dir", "b=2", "--multirun"],
-            ["--config-dir", "conf dir", "--multirun", "a=1", "b=2"],
-        ),
-        (["--info", "a=1"], ["--info", "a=1"]),
-        (["--info", "plugins", "a=1"], ["--info", "plugins", "a=1"]),
-        (["-m", "--", "split=1_0"], ["-m", "split='1_0'"]),
-        (["split=645_72,707_10"], ["split='645_72','707_10'"]),
-        (["split=choice(645_72, random)"], ["split='645_72',random"]),
-        (["split=glob(6*)"], ["split='645_72'"]),
-        (["split='645_72'"], ["split='645_72'"]),
-        (
-            ["experiment=null", "~tune", "model.n_atoms=64", "seed=0,1"],
-            ["experiment=null", "~tune", "model.n_atoms=64", "seed=0,1"],
-        ),
-        (["split@x.split=645_72", "+split=1"], ["split@x.split='645_72'", "+split='1'"]),
-        (["feature.name='a=b,c'"], ["feature.name='a=b,c'"]),
+        ("dataset=sun|split=645_72|-m|model.lam=0.01,0.1", "-m|dataset=sun|split='645_72'|model.lam=0.01,0.1"),
+        ("a=1|--cfg|job|b=2", "--cfg|job|a=1|b=2"),
+        ("a=1|--config-dir|conf dir|b=2|--multirun", "--config-dir|conf dir|--multirun|a=1|b=2"),
+        ("--info|a=1", "--info|a=1"),
+        ("--info|plugins|a=1", "--info|plugins|a=1"),
+        ("-m|--|split=1_0", "-m|split='1_0'"),
+        ("split=645_72,707_10", "split='645_72','707_10'"),
+        ("split=choice(645_72, random)", "split='645_72',random"),
+        ("split=glob(6*)", "split='645_72'"),
+        ("split='645_72'", "split='645_72'"),
+        ("experiment=null|~tune|model.n_atoms=64|seed=0,1", "experiment=null|~tune|model.n_atoms=64|seed=0,1"),
+        ("split@x.split=645_72|+split=1", "split@x.split='645_72'|+split='1'"),
+        ("feature.name='a=b,c'", "feature.name='a=b,c'"),
     ],
 )
-def test_argv(given_, expected):
-    assert normalise_argv(given_) == expected
+def test_argv(words, expected):
+    assert normalise_argv(words.split("|")) == expected.split("|")
 
 
 FLAGS = [["-m"], ["--cfg", "job"], ["--cfg"], ["--config-dir", "a=b"]]
@@ -77,18 +67,22 @@ def test_glob_that_matches_nothing():
         normalise_argv(["split=glob(q*)"])
 
 
-def test_compose_reads_number_like_options():
-    cfg = compose(["dataset=sun", "split=645_72", "model.lam=0.01"])
-    assert (cfg.split.name, cfg.model.lam) == ("645_72", 0.01)
-
-
 def test_each_dataset_names_its_defaults_and_the_command_wins():
     assert compose(["dataset=sun"]).split.name == "645_72"
-    assert compose(["dataset=cub"]).split.name == "150_50"
     assert compose(["dataset=awa2"]).feature.name == "resnet101"
-    cfg = compose(["dataset=sun", "split=random", "feature=vgg19"])
-    assert (cfg.split.name, cfg.feature.name) == ("random", "vgg19")
+    cfg = compose(["dataset=sun", "split=707_10", "feature=vgg19", "model.lam=0.01"])
+    assert (cfg.split.name, cfg.feature.name, cfg.model.lam) == ("707_10", "vgg19", 0.01)
     assert compose(["seed=3", "split=random"]).split.seed == 3
+
+
+def test_registry_is_the_folder():
+    assert {"dataset", "feature", "split", "model", "solver", "inference", "tune", "tracking", "experiment"} == set(
+        groups()
+    )
+    assert "645_72" in options("split")
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------
 
 
 MISTAKES = [
@@ -108,17 +102,59 @@ def test_mistakes_in_the_configuration(overrides, message):
     assert "\n" not in str(caught.value)
 
 
-def test_mistake_ends_in_one_line_without_traceback(tmp_path):
-    for arguments, words in (
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
         (["model.lamb=3"], "did you mean lam?"),
-        (["model.lam=abc"], "model.lam='abc' is not accepted: it should be a valid number"),
+        (["model.lam=abc"], "model.lam='abc' is not accepted"),
         (["-m", "modl.lam=3,4"], "did you mean model?"),
         (["--multirnu", "model.lam=1,2"], "did you mean --multirun?"),
-    ):
-        out = zsl(*arguments, cwd=tmp_path)
-        assert out.returncode == 1
-        assert len(out.stderr.strip().splitlines()) == 1, out.stderr
-        assert words in out.stderr
+        (["dataset=synthetic", "output_dir=file"], "set output_dir=FOLDER to another"),
+        (["dataset=synthetic", "tracking=none", "inference=aag", f"model.n_atoms={10**12}"], "not enough memory"),
+        (["dataset=synthetic", "tracking=none", "inference=aag", f"model.n_atoms={10**30}"], "not enough memory"),
+    ],
+)
+def test_a_mistake_ends_in_one_sentence(tmp_path, arguments, words):
+    (tmp_path / "file").write_text("a file where a folder should be")
+    done = zsl(*arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    (line,) = done.err.strip().splitlines()
+    assert words in line
+    assert "Traceback" not in done.out
+    assert (tmp_path / "file").read_text() == "a file where a folder should be"
+
+
+def test_a_sweep_goes_on_after_a_job_that_no_memory_holds(tmp_path):
+    quick = ("dataset=synthetic", "tracking=none", "inference=aag", "model.n_iter=1")
+    done = zsl(*quick, "-m", f"model.n_atoms={10**12},20", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "1 finished, 1 failed" in done.err
+    assert "make model.n_atoms or model.batch_size smaller" in done.out
+
+
+def test_traceback_on_request_and_one_line_after_ctrl_c(tmp_path):
+    """Both need a process of their own."""
+    bad = start("model.lam=abc", cwd=tmp_path, HYDRA_FULL_ERROR="1")
+    command = [sys.executable, "-m", "zsl.main", "model.n_iter=100000", "tracking=none"]
+    run = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell that starts the tests in the background has them ignore the signal, and their children with them.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    try:
+        _, errors = bad.communicate(timeout=60)
+        assert bad.returncode == 1
+        assert "Traceback" in errors
+        assert "UserError: model.lam='abc'" in errors
+        # Modules may lose an interruption while they are imported; it fits once there is a status.
+        wait_for(lambda: list(tmp_path.glob("multirun/2*/*/status.json")), run)
+        time.sleep(1)
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert run.returncode == 130, errors
+    assert errors.strip().splitlines() == ["zsl: interrupted; finished runs are complete in their folders."]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +192,7 @@ def test_flags_that_hydra_knows_pass(arguments):
 def test_known_flags_are_those_of_hydra():
     from hydra._internal.utils import get_args_parser
 
-    from zsl.config import _FLAGS, _VALUE_FLAGS, _WORDS
+    from zsl.config.argv import _FLAGS, _VALUE_FLAGS, _WORDS
 
     actions = [a for a in get_args_parser()._actions if a.option_strings]
     assert {name for a in actions for name in a.option_strings} == _FLAGS
@@ -165,64 +201,15 @@ def test_known_flags_are_those_of_hydra():
 
 
 def test_a_key_that_one_option_of_a_sweep_lacks():
-    from hydra.errors import ConfigCompositionException
-
-    from zsl.config import explain
-
     error = ConfigCompositionException("Could not override 'model.n_iter'.")
-    said = explain(error, ["-m", "model=coupled,eszsl", "model.n_iter=1"])
-    assert said.startswith("model.n_iter does not exist; model=eszsl has: gamma, lam, name, y_negative")
+    sentence = explain(error, ["-m", "model=coupled,eszsl", "model.n_iter=1"])
+    assert sentence.startswith("model.n_iter does not exist; model=eszsl has: gamma, lam, name, y_negative")
 
 
 def test_a_launcher_that_is_not_installed_is_named():
-    from hydra.errors import MissingConfigException
-
-    from zsl.config import explain
-
     for name, extra in (("joblib", "parallel"), ("submitit_slurm", "slurm")):
         error = MissingConfigException("no", missing_cfg_file=f"hydra/launcher/{name}", options=["basic"])
         assert f"pip install 'zsl-cdl[{extra}]'" in explain(error, [])
-
-
-def test_traceback_on_request(tmp_path):
-    out = zsl("model.lam=abc", cwd=tmp_path, HYDRA_FULL_ERROR="1")
-    assert out.returncode == 1
-    assert "Traceback" in out.stderr
-    assert "UserError: model.lam='abc'" in out.stderr
-
-
-def test_output_that_cannot_be_written(tmp_path):
-    (tmp_path / "multirun").write_text("a file where the folder should be")
-    out = zsl("dataset=synthetic", cwd=tmp_path)
-    assert out.returncode == 1
-    (line,) = out.stderr.strip().splitlines()
-    assert "cannot be written" in line
-    assert "output_dir=FOLDER" in line
-    assert (tmp_path / "multirun").read_text() == "a file where the folder should be"
-
-
-def test_interruption_is_one_line(tmp_path):
-    import signal
-    import time
-
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "zsl.main", "model.n_iter=100000", "tracking=none"]
-    run = subprocess.Popen(
-        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # A shell that starts the tests in the background has them ignore the signal, and their children with them.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    try:
-        # It fits from here until it is stopped. (Compiled modules may lose an interruption while they are imported.)
-        while run.poll() is None and not list(tmp_path.glob("multirun/2*/*/status.json")):
-            time.sleep(0.1)
-        time.sleep(1)
-        run.send_signal(signal.SIGINT)
-        _, errors = run.communicate(timeout=60)
-    finally:
-        run.kill()
-    assert run.returncode == 130, errors
-    assert errors.strip().splitlines() == ["zsl: interrupted; finished runs are complete in their folders."]
 
 
 @pytest.mark.parametrize("value", ["smoke,digits_splits", "glob(*)", "choice(smoke,digits_splits)"])
@@ -231,21 +218,11 @@ def test_a_swept_experiment_is_refused_with_the_reason(value):
         normalise_argv(["-m", f"experiment={value}"])
 
 
-def test_sweep_goes_on_after_a_bad_job(tmp_path):
-    out = zsl("-m", "model.lam=abc,0.1", "tracking=none", "dataset=synthetic", "model.n_iter=1", cwd=tmp_path)
-    assert out.returncode == 1
-    assert "Traceback" not in out.stdout + out.stderr
-    assert (out.stdout + out.stderr).count("is not accepted") == 1
-    assert len(list(tmp_path.glob("multirun/2*/*/1/results.json"))) == 1
-    assert "is not accepted" in next(tmp_path.glob("multirun/2*/*/0/zsl.log")).read_text()
+# --- the documented line and the other commands ------------------------------------------------------------------
 
 
 def test_the_sweep_line_on_a_folder_in_the_shape_of_sun(tmp_path, shared):
     """`python -m zsl.main dataset=sun split=645_72 -m model.lam=0.01,0.1`, as documented, with SUN's own table."""
-    import shutil
-    import sqlite3
-
-    import numpy as np
     from scipy.io import loadmat, savemat
 
     root = tmp_path / "data" / "SUN"
@@ -271,37 +248,11 @@ def test_the_sweep_line_on_a_folder_in_the_shape_of_sun(tmp_path, shared):
     assert rows == [("zsl", "FINISHED")] * 3  # both, and the sweep above them
 
 
-def test_registry_is_the_folder():
-    assert {"dataset", "feature", "split", "model", "solver", "inference", "tune", "tracking", "experiment"} == set(
-        groups()
-    )
-    assert "645_72" in options("split")
-
-
-def test_what_no_memory_holds_ends_in_one_sentence(tmp_path):
-    quick = ("dataset=synthetic", "tracking=none", "inference=aag")
-    # A petabyte that no machine gives, and shapes that NumPy itself refuses.
-    for atoms in (10**12, 10**18, 10**30):
-        out = zsl(*quick, f"model.n_atoms={atoms}", cwd=tmp_path)
-        assert out.returncode == 1
-        assert len(out.stderr.strip().splitlines()) == 1, out.stderr
-        assert out.stderr.startswith("zsl: there is not enough memory (")
-        assert "make model.n_atoms or model.batch_size smaller, or store the features as float32." in out.stderr
-        assert "Traceback" not in out.stdout + out.stderr
-    # A sweep goes on with its other jobs.
-    out = zsl(*quick, "-m", "model.n_iter=1", f"model.n_atoms={10**12},20", cwd=tmp_path)
-    assert out.returncode == 1
-    assert "1 finished, 1 failed" in out.stderr
-    assert "Traceback" not in out.stdout + out.stderr
-    assert "there is not enough memory" in out.stdout + out.stderr
-
-
+# Where each command does its work, and arguments that lead there.
 COMMANDS = {
-    "zsl.predict": ("zsl.predict.Pipeline.load", ["run", "images"]),
+    "zsl.predict.__main__": ("zsl.predict.__main__.ZeroShotClassifier.load", ["run", "images"]),
     "zsl.tracking.__main__": ("zsl.tracking.maintain.repair", ["repair", "."]),
-    "zsl.report.compare": ("zsl.report.compare.read", ["."]),
-    "zsl.report.theory": ("zsl.report.theory.default", []),
-    "zsl.report.__main__": ("zsl.report.compare.read", ["dashboard", "."]),
+    "zsl.extract.__main__": ("zsl.extract.__main__.find_images", ["."]),
     "zsl.data.__main__": ("zsl.data.__main__._list", ["list"]),
 }
 
@@ -314,12 +265,44 @@ def test_every_command_says_what_the_machine_refuses(command, error, monkeypatch
 
     monkeypatch.chdir(tmp_path)
     name, arguments = COMMANDS[command]
+    main = importlib.import_module(command).main
     monkeypatch.setattr(name, refuses)
-    try:
-        code = importlib.import_module(command).main(arguments)
-    except SystemExit as ended:
-        code = ended.code
-    assert code not in (0, None)
-    said = capsys.readouterr().err.strip()
-    assert len(said.splitlines()) == 1
-    assert ("not enough memory (Unable to allocate 9. TiB)" if isinstance(error, MemoryError) else "a.npz") in said
+    assert main(arguments) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert ("not enough memory (Unable to allocate 9. TiB)" if isinstance(error, MemoryError) else "a.npz") in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["uplod"], "invalid choice: 'uplod'"),
+        (["repair", "nowhere"], "nowhere is not a folder"),
+        (["upload", "--every"], "unrecognized arguments: --every"),
+    ],
+)
+def test_mistakes_of_the_tracking_command_end_in_one_sentence(arguments, message, capsys):
+    assert importlib.import_module("zsl.tracking.__main__").main(arguments) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line
+
+
+def test_zsl_passes_its_arguments_on(monkeypatch, capsys):
+    from zsl import __main__, __version__
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["zsl", *arguments])
+        try:
+            __main__.main()
+        except SystemExit as ended:
+            return ended.code
+        return 0
+
+    assert call("--version") == 0
+    assert __version__ in capsys.readouterr().out
+    assert call("--help") == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in __main__.COMMANDS)
+    assert call("traking") == 1
+    assert "did you mean tracking?" in capsys.readouterr().err
+    assert call("tracking", "repair", "nowhere") == 1
+    assert "nowhere is not a folder" in capsys.readouterr().err

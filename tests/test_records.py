@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 from functools import cache
 
 import numpy as np
 import pytest
-from zsl.predict.pipeline import Pipeline
 
-from zsl import compose, run
-from zsl.config import resolve
+from zsl import ZeroShotClassifier, compose, run
 from zsl.data.readers.tables import write_class_csv
-from zsl.errors import UserError
-from zsl.experiment.loading import read_data
+from zsl.errors import UserError, atomic
+from zsl.experiment.loading import load
+from zsl.experiment.setup import checked
 from zsl.models import CoupledDictionaries
+from zsl.runs import result
 from zsl.runs import status as records
 
 QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag", "tracking=none")
 
 
+def digest_of(cfg):
+    setup = checked(cfg)
+    return result.digest(setup.config, load(setup).identity)
+
+
 @cache
 def digest(*overrides):
-    plain = resolve(compose([*QUICK, *overrides]))
-    return records.digest(plain, read_data(plain).key)
+    return digest_of(compose([*QUICK, *overrides]))
+
+
+# --- the digest -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "override",
     [
         "output_dir=elsewhere", "data_dir=elsewhere", "cache_dir=off", "tracking=mlflow", "threads=1",
-        "save_model=false", "skip_existing=true", "allow_targets=[numpy]", "model.checkpoint=file",
+        "save_model=false", "skip_existing=true", "allow_targets=[numpy]", "model.checkpoint=file", "cell=a",
         "model.beta=1e-3", "model.n_iter=1",
     ],
 )  # fmt: skip
@@ -41,42 +47,38 @@ def test_what_changes_no_number_changes_no_digest(override):
 
 
 @pytest.mark.parametrize(
-    "override",
+    "overrides",
     [
-        "seed=1", "model.lam=0.1",
-        "solver.tol=1e-3", "inference.rho=2", "inference=aaw", "feature.pca=5", "model.init=random",
-        "dataset.semantics.l2=false", "dataset.shuffle_attributes=1", "dataset.seed=3", "split.seed=1 split=random",
-        "tune=class_cv tune.grid={model.lam:[1]}",
+        "seed=1", "model.lam=0.1", "solver.tol=1e-3", "inference.aware.rho=2", "inference=aaw", "feature.pca=5",
+        "model.init=random", "dataset.semantics.l2=false", "dataset.shuffle_attributes=1", "dataset.seed=3",
+        "split.seed=1 split=random", "tune=class_cv tune.grid={model.lam:[1]}", "subset.images=3",
+        "evaluation.calibrate=true",
     ],
 )  # fmt: skip
-def test_what_changes_the_result_changes_the_digest(override):
-    assert digest(*override.split()) != digest()
+def test_what_changes_the_result_changes_the_digest(overrides):
+    assert digest(*overrides.split()) != digest()
 
 
 def test_the_models_own_grid_counts_when_it_is_tried():
-    plain = resolve(compose(["dataset=synthetic", "model=eszsl"]))
-    key = read_data(plain).key
-    other = {**plain, "model": {**plain["model"], "grid": {"gamma": [1]}}}
-    assert records.digest(plain, key) == records.digest(other, key)
-    tuned = {"tune": resolve(compose(["tune=class_cv"]))["tune"]}
-    assert records.digest({**plain, **tuned}, key) != records.digest({**other, **tuned}, key)
+    def of(*overrides):
+        return digest_of(compose(["dataset=synthetic", "model=eszsl", *overrides]))
+
+    other = "model.grid={gamma:[1]}"
+    assert of() == of(other)
+    assert of("tune=class_cv") != of("tune=class_cv", other)
 
 
 def test_the_same_data_in_another_folder_is_the_same_run(tmp_path, rng):
     X, Z = rng.standard_normal((12, 4)).astype(np.float32), rng.standard_normal((4, 3))
-    names = ["a", "b", "c", "d"]
-    labels = [*(["a"] * 4), *(["b"] * 4), *(["unlabelled"] * 4)]
 
     def in_folder(name, features):
         folder = tmp_path / name
         folder.mkdir()
-        np.savez(folder / "features.npz", features=features, labels=np.array(labels))
-        write_class_csv(folder / "classes.csv", names, ["p", "q", "r"], Z)
-        where = f"dataset.root={folder}"
-        plain = resolve(compose(
-            ["dataset=tabular", "dataset.features=features.npz", "dataset.attributes=classes.csv", where]
-        ))  # fmt: skip
-        return records.digest(plain, read_data(plain).key)
+        labels = np.repeat(["a", "b", "unlabelled"], 4)
+        np.savez(folder / "features.npz", features=features, labels=labels)
+        write_class_csv(folder / "classes.csv", ["a", "b", "c", "d"], ["p", "q", "r"], Z)
+        files = ("dataset.features=features.npz", "dataset.attributes=classes.csv")
+        return digest_of(compose(["dataset=tabular", *files, f"dataset.root={folder}"]))
 
     first = in_folder("one", X)
     assert in_folder("two", X) == first
@@ -84,32 +86,36 @@ def test_the_same_data_in_another_folder_is_the_same_run(tmp_path, rng):
     assert in_folder("three", X) != first
 
 
-def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch, caplog):
+def test_a_path_from_python_is_recorded_as_text(tmp_path):
+    cfg = compose([*QUICK, f"output_dir={tmp_path}"])
+    cfg.model.checkpoint = tmp_path / "ck"
+    assert digest_of(cfg) == digest()
+    run(cfg, tmp_path / "run")
+    assert ZeroShotClassifier.load(tmp_path / "run" / "model.skops").model_.checkpoint == str(tmp_path / "ck")
+
+
+# --- runs that are not repeated ---------------------------------------------------------------------------------
+
+
+def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch):
     overrides = [*QUICK, f"output_dir={tmp_path}", "skip_existing=true"]
-    first = run(compose(overrides), tmp_path / "day" / "first")
-    assert json.loads((tmp_path / "day" / "first" / "results.json").read_text())["digest"] == first.digest
+    day = tmp_path / "day"
+    first = run(compose(overrides), day / "first")
+    run(compose([*overrides, "skip_existing=false"]), day / "again")
+    assert (day / "again" / "results.json").is_file()
+    shutil.rmtree(day / "again")
     monkeypatch.setattr(CoupledDictionaries, "fit", lambda *_: pytest.fail("it is fitted again"))
-    with caplog.at_level(logging.INFO):
-        second = run(compose(overrides), tmp_path / "day" / "second")
+    second = run(compose(overrides), day / "second")
     assert second.metrics == first.metrics
     assert second.key == json.loads(json.dumps(first.key))
-    assert second.stages == []
-    assert f"skipped: {tmp_path / 'day' / 'first'} has this result already" in caplog.text
-    skipped = json.loads((tmp_path / "day" / "second" / "skipped.json").read_text())
-    assert skipped["record"] == "../first"
-    # A table of the second folder alone has it too; one of both has it once.
-    first_results = (tmp_path / "day" / "first" / "results.json").resolve()
-    assert records.records_of(tmp_path / "day" / "second") == [first_results]
-    assert records.records_of(tmp_path) == [first_results]
-    assert not (tmp_path / "day" / "second" / "results.json").exists()
+    assert second.prediction is None
+    assert json.loads((day / "second" / "skipped.json").read_text())["record"] == "../first"
+    assert not (day / "second" / "results.json").exists()
+    # A table of the second folder alone has the record too; a table of both has it once.
+    for folder in (day / "second", tmp_path):
+        assert records.records_of(folder) == [(day / "first" / "results.json").resolve()]
     with pytest.raises(BaseException, match="fitted again"):
-        run(compose([*overrides, "seed=1"]), tmp_path / "day" / "third")
-
-
-def test_without_being_asked_runs_are_repeated(tmp_path):
-    for name in ("first", "second"):
-        run(compose([*QUICK, f"output_dir={tmp_path}"]), tmp_path / name)
-        assert (tmp_path / name / "results.json").is_file()
+        run(compose([*overrides, "seed=1"]), day / "third")
 
 
 def test_an_unfinished_run_is_done_again(tmp_path, monkeypatch):
@@ -118,7 +124,7 @@ def test_an_unfinished_run_is_done_again(tmp_path, monkeypatch):
         broken.setattr(CoupledDictionaries, "fit", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(compose(overrides), tmp_path / "first")
-    assert json.loads((tmp_path / "first" / "status.json").read_text())["status"] == "FAILED"
+    assert records.read(tmp_path / "first" / "status.json")["status"] == "FAILED"
     run(compose(overrides), tmp_path / "second")
     assert (tmp_path / "second" / "results.json").is_file()
 
@@ -133,14 +139,34 @@ def test_a_run_that_only_the_store_has_is_not_repeated(tmp_path, store, monkeypa
     assert "MLflow run" in json.loads((tmp_path / "second" / "skipped.json").read_text())["record"]
 
 
+# --- files ------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    file = tmp_path / "new" / "a.json"
+    records.write(file, {"a": 1})
+
+    def half():
+        with atomic(file) as part:
+            part.write_text("ha")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        half()
+    assert records.read(file) == {"a": 1}
+    assert [p.name for p in file.parent.iterdir()] == ["a.json"]
+    with pytest.raises(OSError, match="directory") as caught:
+        records.write(file.parent, {})
+    assert caught.value.filename == str(file.parent)
+    assert [p.name for p in tmp_path.iterdir()] == ["new"]
+
+
 def test_damaged_records_are_not_taken_for_results(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "results.json").write_text('{"digest": "0123456789abcdef", "metr')
-    (tmp_path / "mlartifacts" / "b").mkdir(parents=True)
-    (tmp_path / "mlartifacts" / "b" / "results.json").write_text('{"digest": "0123456789abcdef"}')
-    assert records.find(tmp_path, "0123456789abcdef") is None
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "results.json").write_text('{"digest": "0123456789abcdef"}')
+    for folder, text in (("a", '{"digest": "0123456789abcdef", "metr'), ("mlartifacts/b", '{"digest": "01"}')):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "results.json").write_text(text)
+    assert records.find(tmp_path, "0123456789abcdef") is records.find(tmp_path, "01") is None
+    records.write(tmp_path / "c" / "results.json", {"digest": "0123456789abcdef"})
     assert records.find(tmp_path, "0123456789abcdef") == tmp_path / "c"
 
 
@@ -156,15 +182,3 @@ def test_processes_that_run_and_that_do_not():
     assert records.alive({**mine, "started": "1"}) is False  # the number is used again
     assert records.alive({**mine, "pid": 2**22 + 1}) is False
     assert records.alive({**mine, "host": "another"}) is None
-
-
-def test_a_path_from_python_is_recorded_as_text(tmp_path):
-    """Paths in a configuration used to end the run when its model was saved."""
-    cfg = compose([*QUICK, f"output_dir={tmp_path}"])
-    cfg.model.checkpoint = tmp_path / "ck"
-    plain = resolve(cfg)
-    assert plain["model"]["checkpoint"] == str(tmp_path / "ck")
-    assert records.digest(plain, read_data(plain).key) == digest()
-    run(cfg, tmp_path / "run")
-    assert Pipeline.load(tmp_path / "run" / "model.skops").model.checkpoint == str(tmp_path / "ck")
-    assert not list(tmp_path.glob("ck*"))

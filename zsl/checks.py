@@ -195,9 +195,9 @@ def check_no_overflow(X: Array, name: str, dtype: DTypeLike | None = None, *, al
 
     Examples
     --------
-    >>> check_no_overflow(np.full((2, 2), 1e200), "X")
+    >>> check_no_overflow(np.full((2, 2), 1e200), "X")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    zsl.errors.UserError: X is as large as 1e+200, whose squares overflow in float64; scale it to length 1 (...).
+    zsl.errors.UserError: X is as large as 1e+200, whose squares overflow in float64; scale it to length 1 (...
     """
     dtype = np.dtype(dtype or X.dtype)
     tiny, huge = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max)

@@ -1,14 +1,17 @@
-"""UserError, helpers for its messages, and the handling of signals."""
+"""``UserError``, the command-line parser that prints it as one sentence, atomic file writes and signal handling."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import os
 import signal
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 
 class UserError(ValueError):
@@ -27,6 +30,91 @@ def writing(place: Path, remedy: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{error.filename or place} cannot be written ({reason(error)}); {remedy}.") from None
+
+
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Write a file whole or not at all, whatever ends the program meanwhile.
+
+    Yields
+    ------
+    Path
+        A new hidden file beside ``path``, with the same suffix. The block writes to it. If the block ends without an
+        exception, the new file replaces ``path``; otherwise it is removed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "numbers.txt"
+    >>> with atomic(target) as part:
+    ...     _ = part.write_text("1 2 3")
+    >>> target.read_text()
+    '1 2 3'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        yield part
+        with part.open("rb+") as written:
+            os.fsync(written.fileno())
+        part.replace(path)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename == str(part):
+            error.filename = str(path)  # the user has never heard of the hidden file
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+class Parser(argparse.ArgumentParser):
+    """The command line of a command whose mistakes end in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a mistake in the command line as a :class:`UserError`."""
+        raise UserError(f"{message}; see {self.prog} --help.")
+
+    def run(
+        self,
+        work: Callable[[argparse.Namespace], int | None],
+        argv: Sequence[str] | None = None,
+        *,
+        intermixed: bool = False,
+        smaller: str = "free some, or use smaller data",
+        interrupted: str = "interrupted.",
+    ) -> int:
+        """Read the command line, do the work, and return the exit status.
+
+        Parameters
+        ----------
+        work : callable
+            Gets the arguments; may return an exit status.
+        argv : sequence of str, optional
+            The words of the command line, by default those of this process.
+        intermixed : bool
+            Options may stand between positional arguments. Commands with sub-commands cannot have this.
+        smaller : str
+            What helps where memory does not suffice.
+        interrupted : str
+            What is said after Ctrl-C.
+
+        Returns
+        -------
+        int
+            0, 1 after one sentence on what the user can put right, or 130 after Ctrl-C.
+        """
+        try:
+            return work(self.parse_intermixed_args(argv) if intermixed else self.parse_args(argv)) or 0
+        except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except KeyboardInterrupt:
+            sentence, status = interrupted, 130
+        except UserError as error:
+            sentence, status = str(error), 1
+        except (OSError, MemoryError) as error:
+            sentence, status = unforeseen(error, smaller), 1
+        print(f"{self.prog.removeprefix('python -m ')}: {sentence}", file=sys.stderr)
+        return status
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

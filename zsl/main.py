@@ -1,4 +1,4 @@
-"""The command ``zsl run`` (also ``python -m zsl.main``): runs and sweeps. Nothing heavy is imported here."""
+"""The command ``zsl run`` (also ``python -m zsl.main``): runs and sweeps. It starts without heavy imports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Read before main() sets it: whether the user wants to see tracebacks.
+# Whether the user wants to see tracebacks; main() sets the variable later.
 _TRACEBACK = os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
 
 
@@ -31,7 +31,7 @@ def job(cfg: DictConfig) -> None:
     hydra = HydraConfig.get()
     alone = hydra.mode is RunMode.RUN
     threads = cfg.get("threads")
-    # The limit comes before anything is imported that starts threads.
+    # Libraries that start threads read the limit when they are imported.
     limit_threads(threads if isinstance(threads, int) and threads > 0 else None, hydra.launcher)
     with interruptible() as handled:
         try:
@@ -41,19 +41,18 @@ def job(cfg: DictConfig) -> None:
         except BaseException as raised:
             error = interruption() or raised
             if isinstance(error, SystemExit) and handled:
-                # SIGTERM to one worker of a parallel sweep ends its job, which is KILLED now; the others go on.
+                # SIGTERM to one worker of a parallel sweep ends its job, and the other jobs go on.
                 log.error("the run was terminated")
             elif _TRACEBACK or not isinstance(error, Exception):
                 raise error from None
             elif isinstance(error, UserError) or too_large(error):
-                sentence = error if isinstance(error, UserError) else _memory(error)
                 if alone:
-                    # SystemExit passes through Hydra, which would print more than the sentence.
-                    _fail(sentence)
-                # The sweep goes on with its other jobs, and status.json tells main() how this job ended.
-                log.error("%s", sentence)
+                    # Hydra prints more than the sentence for any exception but SystemExit.
+                    _fail(error)
+                # The sweep goes on with its other jobs, and status.json holds how this job ended.
+                log.error("%s", _sentence(error))
             else:
-                log.exception("the run failed")  # Hydra keeps tracebacks out of the job's own log
+                log.exception("the run failed")  # Hydra does not write tracebacks to the job's own log
                 if alone:
                     raise
 
@@ -68,7 +67,7 @@ def main() -> None:
     except UserError as refused:
         _fail(refused)
     sys.argv[1:] = arguments
-    # Hydra then raises what it would have printed over several lines; main() says it in one line.
+    # Hydra then raises what it would have printed over several lines, and main() prints one sentence.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     error: BaseException | None = None
     with interruptible():
@@ -97,33 +96,31 @@ def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoRet
 
     if _TRACEBACK or isinstance(error, SystemExit):
         raise error
-    if isinstance(error, UserError):
+    if isinstance(error, UserError) or too_large(error):
         _fail(error)
-    if isinstance(error, Exception) and too_large(error):
-        _fail(_memory(error))
     if isinstance(error, HydraException | OmegaConfBaseException):
         _fail(UserError(explain(error, arguments)))
     if isinstance(error, KeyboardInterrupt):
         print("zsl: interrupted; finished runs are complete in their folders.", file=sys.stderr)
         sys.exit(130)
     if in_sweep and type(error).__name__ in ("TerminatedWorkerError", "BrokenProcessPool", "UncompletedJobError"):
-        # joblib and submitit: a worker was killed, from outside or for its memory, and the launcher gives up.
+        # A worker of joblib or submitit was killed, from outside or for its memory, and the launcher gives up.
         _fail(UserError("a job's process was killed, which ends its launcher; skip_existing=true goes on from here."))
     if isinstance(error, OSError) and error.filename is not None:
-        # The output folder: every file that is read has a sentence of its own.
+        # This is about the output folder, since errors of files that are read are UserErrors.
         _fail(UserError(f"{error.filename} cannot be written ({error.strerror}); set output_dir=FOLDER to another."))
     raise error
 
 
-def _memory(error: Exception) -> UserError:
-    """What did not fit into memory, and which settings its size depends on."""
-    return UserError(
-        unforeseen(error, "make model.n_atoms or model.batch_size smaller, or store the features as float32")
-    )
+def _sentence(error: BaseException) -> str:
+    """The sentence of a mistake, or which settings make smaller what did not fit into memory."""
+    if isinstance(error, UserError) or not isinstance(error, Exception):
+        return str(error)
+    return unforeseen(error, "make model.n_atoms or model.batch_size smaller, or store the features as float32")
 
 
-def _fail(error: UserError) -> NoReturn:
-    print(f"zsl: {error}", file=sys.stderr)
+def _fail(error: BaseException) -> NoReturn:
+    print(f"zsl: {_sentence(error)}", file=sys.stderr)
     sys.exit(1)
 
 

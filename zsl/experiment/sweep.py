@@ -1,18 +1,19 @@
-"""Sweeps: the run above a multirun's jobs, how many there are, how it ends, and how they share the cores.
+"""Sweeps: the run above the jobs of a multirun, the number of jobs, the end of the sweep, and the cores of each job.
 
-Hydra calls :class:`Sweep` (``hydra.callbacks`` in ``conf/config.yaml``) when a multirun and each of its jobs start. How
-it ended Hydra tells nobody if a job failed, so the command says it: :func:`finish`.
+Hydra calls :class:`Sweep` (``hydra.callbacks`` in ``conf/config.yaml``) when a multirun and each of its jobs start. It
+calls nothing when a job has failed, so the command itself ends the sweep with :func:`finish`.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hydra.experimental.callback import Callback
 
@@ -32,93 +33,98 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS
 
 
 class Sweep(Callback):
-    """Writes ``sweep.json`` in a multirun's folder, opens its parent run, and tells each job whose it is.
+    """Write ``sweep.json`` in a multirun's folder, open its parent run, and tell each job which sweep it belongs to.
 
-    Hydra hands the instance on to the jobs, to other processes too, with what it holds by then.
+    Hydra hands the instance on to the jobs, also in other processes, with the attributes that it has by then.
     """
 
     def __init__(self) -> None:
-        self.about: dict[str, Any] = {}
+        self.sweep: dict[str, Any] = {}
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Before the first job. Nothing that goes wrong here stops the sweep."""
-        from omegaconf import OmegaConf
-
         if not _composes(config):
             return  # Hydra says why in a moment, before any job
-        tracking = OmegaConf.to_container(config.tracking, resolve=True)
-        assert isinstance(tracking, dict)
+        of, swept = tracker(config), _swept(config)
         folder = Path(str(config.hydra.sweep.dir)).resolve()
-        swept = _swept(config)
-        self.about = {
+        self.sweep = {
             "id": uuid.uuid4().hex,
             "status": records.RUNNING,
             "name": _name(config, swept),
             "folder": str(folder),
-            "jobs": None if swept is None else _product(swept),
+            "jobs": None if swept is None else math.prod(swept.values()),
             "swept": sorted(swept or ()),
             "launcher": _launcher(config),
             "started": records.now_ms(),
             "ended": None,
             "process": records.this_process(),
-            "settings": tracking,
-            "output_dir": str(Path(str(config.output_dir)).resolve()),
-            "uri": tracking.get("uri"),
-            "run_id": None,
-            "complete": False,
+            "output_dir": str(Path(of.output_dir).resolve()),
+            "best": of.best,
+            "tracking": of.destination(),
         }
         try:
-            records.write(folder / records.SWEEP, self.about)
+            records.write(folder / records.SWEEP, self.sweep)
         except OSError:
-            self.about = {}
-            return  # Hydra fails at the same folder in a moment, and is heard
-        _started[:] = [(self.about, tracker(config))]
-        tracker(config).begin_sweep(self.about)
-        records.write(folder / records.SWEEP, self.about)
+            self.sweep = {}
+            return  # Hydra fails at the same folder in a moment, and main() says so
+        _started[:] = [(self.sweep, of)]
+        of.begin_sweep(self.sweep)
+        records.write(folder / records.SWEEP, self.sweep)
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """In the process of the job."""
         from zsl.runs.folder import belongs_to
 
-        if not self.about:
+        if not self.sweep:
             belongs_to({})
             return
-        keys = [str(o) for o in config.hydra.overrides.task]
-        mine = [o for o in keys if o.lstrip("+").partition("=")[0] in self.about["swept"]]
-        belongs_to({**self.about, "overrides": mine}, tracker(config))
+        overrides = [str(o) for o in config.hydra.overrides.task]
+        mine = [o for o in overrides if o.lstrip("+").partition("=")[0] in self.sweep["swept"]]
+        belongs_to({**self.sweep, "overrides": mine}, tracker(config))
 
 
 def tracker(config: DictConfig) -> Tracker:
-    """The tracker that the configuration describes."""
-    # NumPy is imported here, and not with this module, which Hydra loads before a job limits its threads.
+    """The tracker that the configuration describes; none if its settings are wrong, since each job says so itself."""
+    # These import NumPy, and Hydra loads this module before a job limits its threads.
     from omegaconf import OmegaConf
 
     from zsl.config.objects import build
+    from zsl.errors import UserError
+    from zsl.runs.folder import Tracker
 
     node: Any = OmegaConf.to_container(config.tracking, resolve=True)
-    found: Tracker = build(node, "tracking", output_dir=str(config.output_dir))
-    return found
+    allow, output_dir = list(config.allow_targets or ()), str(config.output_dir)
+    try:
+        return cast(Tracker, build(node, "tracking", allow_targets=allow, output_dir=output_dir))
+    except UserError:
+        return Tracker(output_dir)
 
 
 def finish(error: BaseException | None) -> tuple[str, str] | None:
-    """The multirun that this process started is over: its end to ``sweep.json`` and the store.
+    """End the multirun that this process started, in ``sweep.json`` and in the tracking store.
 
-    ``error``: what ended it, if it was not its jobs; None if there was none. Returns its status and a summary for
-    people; None if there was no multirun.
+    Parameters
+    ----------
+    error : exception or None
+        The exception that ended the multirun, unless that of a job.
+
+    Returns
+    -------
+    (str, str) or None
+        Its status and a summary for the terminal; None if there was no multirun.
     """
     if not _started:
         return None
     from zsl.runs.folder import belongs_to
     from zsl.runs.jobs import end_sweep
 
-    about, of = _started.pop()
+    sweep, of = _started.pop()
     belongs_to({})
-    killed = error is not None and not isinstance(error, Exception)
     try:
-        text = end_sweep(about, of, killed=killed, error=error)
+        text = end_sweep(sweep, of, killed=error is not None and not isinstance(error, Exception), error=error)
     except OSError as problem:
-        text = f"the sweep's end could not be written to {problem.filename} ({problem.strerror})"
-    return about["status"], text
+        text = f"the end of the sweep could not be written to {problem.filename} ({problem.strerror})"
+    return sweep["status"], text
 
 
 def _composes(config: DictConfig) -> bool:
@@ -127,8 +133,10 @@ def _composes(config: DictConfig) -> bool:
     from zsl.errors import UserError
 
     try:
-        overrides = _overrides(config)
-        first = [o.input_line if not o.is_sweep_override() else _first(o) for o in overrides or ()]
+        first = [
+            f"{o.get_key_element()}={next(iter(_values(o)), 'null')}" if o.is_sweep_override() else o.input_line
+            for o in _overrides(config) or ()
+        ]
         compose([o for o in first if not o.lstrip("+").startswith(("hydra.", "hydra/"))])
     except UserError:
         return False
@@ -147,7 +155,7 @@ def _swept(config: DictConfig) -> dict[str, int] | None:
 
 
 def _overrides(config: DictConfig) -> list[Any] | None:
-    """The overrides of a multirun and those of its YAML file, parsed; None with another sweeper than Hydra's."""
+    """Parse the overrides of a multirun and those of its YAML file; None with another sweeper than Hydra's."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
@@ -161,7 +169,7 @@ def _overrides(config: DictConfig) -> list[Any] | None:
     try:
         return OverridesParser.create().parse_overrides([str(o) for o in given])
     except HydraException as error:
-        # Hydra's own reading of the same overrides, just after, says what is wrong with them.
+        # Hydra reads the same overrides in a moment, and says what is wrong with them.
         log.debug("the sweep's overrides cannot be read: %s", error)
         return None
 
@@ -177,34 +185,18 @@ def _values(override: Any) -> list[str]:
     return list(override.sweep_string_iterator())
 
 
-def _first(override: Any) -> str:
-    values = _values(override)
-    return f"{override.get_key_element()}={values[0] if values else 'null'}"
-
-
-def _product(swept: Mapping[str, int]) -> int:
-    total = 1
-    for count in swept.values():
-        total *= count
-    return total
-
-
 def _name(config: DictConfig, swept: Mapping[str, int] | None) -> str:
     experiment = config.hydra.runtime.choices.get("experiment")
     over = ", ".join(f"{k} ({n})" for k, n in (swept or {}).items() if n > 1)
-    parts = [
-        "sweep",
-        *([str(experiment)] if experiment not in (None, "null") else []),
-        *([f"over {over}"] if over else []),
-    ]
-    return " ".join(parts)
+    chosen = "" if experiment in (None, "null") else f" {experiment}"
+    return f"sweep{chosen}" + (f" over {over}" if over else "")
 
 
 # --- threads --------------------------------------------------------------------------------------------------
 
 
 def _launcher(config: DictConfig) -> dict[str, Any]:
-    """What of the launcher's settings says how many jobs run at once on one machine."""
+    """The settings of the launcher that say how many jobs run at once on one machine."""
     node = config.hydra.launcher
     keys = ("_target_", "n_jobs", "cpus_per_task", "tasks_per_node")
     return {k: node.get(k) for k in keys if node.get(k) is not None}
@@ -213,9 +205,8 @@ def _launcher(config: DictConfig) -> dict[str, Any]:
 def threads_for(launcher: Mapping[str, Any], cores: int) -> int:
     """Threads for one job so that all jobs that run at once on a machine with ``cores`` use no more than those.
 
-    joblib runs ``n_jobs`` at once (-1: as many as there are cores). submitit grants each job ``cpus_per_task``; its
-    local form starts all jobs at once whatever the cores, so that one thread each is right there too unless it says
-    more. Hydra's own launcher runs one job after another.
+    joblib runs ``n_jobs`` at once (-1: as many as there are cores). submitit grants each job ``cpus_per_task``, one by
+    default; its local form starts all jobs at once. Hydra's own launcher runs one job after another.
     """
     target = str(launcher.get("_target_", ""))
     if "joblib" in target:
@@ -228,10 +219,10 @@ def threads_for(launcher: Mapping[str, Any], cores: int) -> int:
 
 
 def limit_threads(n: int | None, launcher: Mapping[str, Any]) -> int:
-    """BLAS, OpenMP and numba use ``n`` threads in this process (None: :func:`threads_for`); returns how many.
+    """Let BLAS, OpenMP and numba use ``n`` threads in this process (None: :func:`threads_for`); returns how many.
 
-    Variables that the user set stay, where they allow fewer. Libraries that are loaded already are told, those that
-    are not will read the environment.
+    Environment variables that the user set stay where they allow fewer. Libraries that are loaded already are set
+    directly; the others will read the environment.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if n is None and not any(word in str(launcher.get("_target_")) for word in ("joblib", "submitit")):
@@ -244,7 +235,7 @@ def limit_threads(n: int | None, launcher: Mapping[str, Any]) -> int:
     if "numpy" in sys.modules:
         from threadpoolctl import threadpool_info, threadpool_limits
 
-        # Only ever down: a limit that the user set at start holds.
+        # A lower limit, which the user may have set at the start, stays.
         many = {pool["prefix"]: n for pool in threadpool_info() if pool["num_threads"] > n}
         if many:
             threadpool_limits(many)

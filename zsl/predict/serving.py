@@ -1,4 +1,4 @@
-"""The fitted classifier as MLflow's servers run it: MLflow executes this file, see :mod:`zsl.tracking.models`.
+"""The fitted classifier as MLflow's servers run it; :mod:`zsl.tracking.models` hands this file to MLflow.
 
     mlflow models serve -m runs:/RUN/pipeline --env-manager local -p 5077
     curl 127.0.0.1:5077/invocations -H 'Content-Type: application/json' -d '{"inputs": [[0.1, ...]]}'
@@ -23,16 +23,16 @@ from zsl.predict.__main__ import rank
 
 
 class ServedClassifier(PythonModel):
-    """Raw feature rows -> for each its label and the scores of the classes, best first."""
+    """Answers rows of features (before pre-processing) with a label and the scores of the classes, best first."""
 
     def load_context(self, context: Any) -> None:
-        """Read the arrays; called once by the server."""
+        """Read the stored classifier; the server calls this once."""
         allow = (context.model_config or {}).get("allow_targets", ())
         self.classifier = ZeroShotClassifier.load(context.artifacts["pipeline"], allow=allow)
 
-    # MLflow reads the annotation at run time; without one it warns, and of others it makes a second signature.
+    # MLflow reads the annotation of model_input: without one it warns, and from another it makes a second signature.
     def predict(self, context: Any, model_input: np.ndarray, params: Any = None) -> Any:
-        """A list of ``{"label": name, "scores": {name: score}}``, one for each row."""
+        """Return a list of ``{"label": name, "scores": {name: score}}``, one for each row."""
         params = params or {}
         try:
             added = json.loads(params.get("new_classes") or "{}")

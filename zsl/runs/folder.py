@@ -1,4 +1,4 @@
-"""The folder of a run while it runs: its status, and what the tracking store is told."""
+"""The folder of a run while it runs: its status, and the tracker that records it elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from zsl.errors import UserError, interruption
 from zsl.runs import files, status
@@ -21,76 +21,61 @@ from zsl.runs.result import NOT_RECORDED, Result
 log = logging.getLogger(__name__)
 
 
-class Tracker(Protocol):
-    """What tells a tracking store about runs and sweeps; a store that fails costs a warning and never the run."""
+class Tracker:
+    """Records runs and sweeps in a tracking store. This class records nothing; others override its methods.
 
-    def about(self) -> dict[str, Any] | None:
-        """What ``status.json`` keeps of the store, so that an upload can go on; None without a store."""
-        ...
+    A store that fails costs a warning and never the run.
 
-    def start(self, record: dict[str, Any], folder: Path) -> None:
-        """A run begins; ``record`` is its ``status.json``, whose ``tracking`` may be changed."""
-        ...
+    Parameters
+    ----------
+    output_dir : str
+        The folder of all output.
+    """
 
-    def finish(self, record: dict[str, Any], folder: Path, config: Mapping[str, Any]) -> str | None:
-        """The run's folder is complete; returns where to look at the run in the store."""
-        ...
-
-    def fail(self, record: dict[str, Any], folder: Path) -> None:
-        """The run ended in an exception, which ``record`` describes."""
-        ...
-
-    def find(self, digest: str) -> tuple[str, dict[str, Any]] | None:
-        """A finished run of this digest in the store: what to call it, and its ``results.json``."""
-        ...
-
-    def begin_sweep(self, about: dict[str, Any]) -> None:
-        """A sweep begins; ``about`` is its ``sweep.json``."""
-        ...
-
-    def end_sweep(self, about: dict[str, Any], jobs: Jobs) -> None:
-        """A sweep is over."""
-        ...
-
-
-class NoTracker:
-    """The tracker of ``tracking=none``: results stay in the run folder."""
+    best = "acc_class"
+    """The metric by which a sweep names its best run"""
 
     def __init__(self, output_dir: str = "multirun") -> None:
         self.output_dir = output_dir
 
-    def about(self) -> None:
+    def destination(self) -> dict[str, Any] | None:
+        """What ``status.json`` and ``sweep.json`` keep of the store, so that an upload can go on; None without one."""
         return None
 
     def start(self, record: dict[str, Any], folder: Path) -> None:
-        pass
+        """A run begins; ``record`` is its ``status.json``, whose ``tracking`` may be changed."""
 
-    def finish(self, record: dict[str, Any], folder: Path, config: Mapping[str, Any]) -> None:
+    def finish(self, record: dict[str, Any], folder: Path, config: Mapping[str, Any]) -> str | None:
+        """The run's folder is complete; returns the address of the run in the store."""
         return None
 
     def fail(self, record: dict[str, Any], folder: Path) -> None:
-        pass
+        """The run ended in an exception, which ``record`` describes."""
 
-    def find(self, digest: str) -> None:
+    def find(self, digest: str) -> tuple[str, dict[str, Any]] | None:
+        """Find a finished run of this digest in the store: a name for it, and its ``results.json``."""
         return None
 
-    def begin_sweep(self, about: dict[str, Any]) -> None:
-        about["complete"] = True
+    def begin_sweep(self, sweep: dict[str, Any]) -> None:
+        """A sweep begins; ``sweep`` is its ``sweep.json``, whose ``tracking`` may be changed."""
 
-    def end_sweep(self, about: dict[str, Any], jobs: Jobs) -> None:
-        pass
+    def end_sweep(self, sweep: dict[str, Any], jobs: Jobs) -> None:
+        """A sweep is over."""
 
 
-# The sweep that this process works for, and its tracker.
+class NoTracker(Tracker):
+    """The tracker of ``tracking=none``: results stay in the run folder."""
+
+
+# The sweep that this process works for: its sweep.json, and its tracker.
 _sweep: dict[str, Any] = {}
 
 
-def belongs_to(about: Mapping[str, Any], tracker: Tracker | None = None) -> None:
-    """Runs that start from now on are jobs of this sweep (its ``sweep.json``); empty: of none."""
+def belongs_to(sweep: Mapping[str, Any], tracker: Tracker | None = None) -> None:
+    """Make runs that start from now on jobs of a sweep (its ``sweep.json``); an empty mapping: of none."""
     _sweep.clear()
-    _sweep.update(about)
-    if about and tracker is not None:
-        _sweep["tracker"] = tracker
+    if sweep:
+        _sweep.update(sweep, tracker=tracker)
 
 
 @contextmanager
@@ -107,8 +92,8 @@ def run_folder(folder: Path | None) -> Iterator[RunFolder]:
 class RunFolder:
     """The folder of one run; without a folder nothing is written.
 
-    ``status.json`` holds the run's status (RUNNING, then FINISHED, FAILED or KILLED), digest, process, sweep, and what
-    the tracking store knows of the run.
+    ``status.json`` holds the run's status (RUNNING, then FINISHED, FAILED or KILLED), its digest, process and sweep,
+    and where it is in the tracking store.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -116,11 +101,11 @@ class RunFolder:
         self.digest = ""
         self.record: dict[str, Any] = {}
         self._sweep = dict(_sweep)
-        self._tracker: Tracker = self._sweep.get("tracker", NoTracker())
+        self._tracker: Tracker = self._sweep.get("tracker") or NoTracker()
         self._config: Mapping[str, Any] = {}
 
     def start(self, config: Mapping[str, Any], tracker: Tracker, digest: str, name: str) -> Result | None:
-        """The run begins. With ``skip_existing``, a finished run of the same digest is returned, and nothing begins."""
+        """Begin the run; with ``skip_existing`` and a finished run of the same digest, return that run instead."""
         self.digest, self._config = digest, config
         if self.folder is None:
             return None
@@ -130,7 +115,7 @@ class RunFolder:
             if found is not None:
                 self._skip(*found)
                 return found[1]
-        # A sweep's jobs differ by more than a name can hold: their number tells them apart.
+        # The jobs of a sweep may have the same name; their number tells them apart.
         self._begin(f"{name} #{self.folder.name}" if self.folder.name.isdigit() else name, digest)
         return None
 
@@ -144,23 +129,22 @@ class RunFolder:
         try:
             link = self._tracker.finish(self.record, self.folder, self._config)
         finally:
-            self._write()  # how far the store came, so that an upload doubles nothing
+            self._write()  # what the store has by now, so that an upload doubles nothing
         files.show(result, self.folder, link)
 
     def fail(self, error: BaseException) -> None:
-        """The run ended in an exception; interruptions count as KILLED."""
+        """End a run that ended in an exception; interruptions count as KILLED."""
         if self.folder is None or self.record.get("status") == status.FINISHED:
-            return  # the record is complete
+            return
         if not self.record:
             if not self._sweep:
-                return  # a mistake that was refused before anything began
+                return  # the mistake was refused before the run began; a sweep counts such a job as FAILED
             try:
-                # Nothing is known of the run yet but where it is.
                 self._begin(f"{self.folder.parent.name}/{self.folder.name}", None)
-            except UserError as problem:  # tracking.on_error=raise; the first exception is the one to be seen
+            except UserError as problem:  # of tracking.on_error=raise; it must not hide the first exception
                 log.warning("%s", problem)
         ended = status.FAILED if isinstance(error, Exception) else status.KILLED
-        # A sentence is enough for what the user can put right; anything else needs its traceback.
+        # Whoever reads an error that is not one sentence needs its traceback.
         known = isinstance(error, UserError) or ended == status.KILLED
         self.record |= {"error": _why(error), "traceback": None if known else traceback.format_exc()}
         self._end(ended)
@@ -169,9 +153,9 @@ class RunFolder:
 
     def _begin(self, name: str, digest: str | None) -> None:
         assert self.folder is not None
-        about = self._tracker.about()
-        if about is not None and about["uri"] == self._sweep.get("uri"):
-            about["parent"] = self._sweep.get("run_id")
+        tracking, above = self._tracker.destination(), self._sweep.get("tracking")
+        if tracking and above and tracking["uri"] == above["uri"]:
+            tracking["parent"] = above["run_id"]
         self.record = {
             "status": status.RUNNING,
             "name": name,
@@ -181,14 +165,15 @@ class RunFolder:
             "process": status.this_process(),
             "sweep": self._sweep.get("id"),
             "overrides": self._sweep.get("overrides"),
-            "tracking": about,
+            "output_dir": str(Path(self._tracker.output_dir).resolve()),
+            "tracking": tracking,
         }
         self._write()
         self._tracker.start(self.record, self.folder)
         self._write()
 
     def _existing(self) -> tuple[str, Result] | None:
-        """Where a finished run of this digest is, and its record; run folders first, then the tracking store."""
+        """Find a finished run of this digest, in run folders first, then in the tracking store."""
         found = status.find(Path(self._config["output_dir"]), self.digest)
         where, record = (
             (str(found), status.read(found / status.RESULTS))
@@ -205,11 +190,12 @@ class RunFolder:
         assert self.folder is not None
         skipped = {
             "digest": self.digest,
-            # Relative, so that the path holds when the whole output folder is moved; or what the store calls the run.
+            # A relative path is right also after the whole output folder was moved.
             "record": os.path.relpath(where, self.folder) if Path(where).is_dir() else where,
             "sweep": self._sweep.get("id"),
+            "overrides": self._sweep.get("overrides"),
             "metrics": dict(result.metrics),
-            # A table finds the result under the cell that this job was for too.
+            # A table finds the result also under the cell that this job was for.
             "experiment": self._config.get("experiment"),
             "cell": self._config.get("cell"),
         }
@@ -226,7 +212,7 @@ class RunFolder:
 
 
 def _why(error: BaseException) -> str:
-    """What a run ended in, for people: an exit status beyond 128 stands for a signal."""
+    """The reason why a run ended, as text; an exit status beyond 128 stands for a signal."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     code = error.code if isinstance(error, SystemExit) else None

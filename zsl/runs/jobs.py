@@ -18,14 +18,21 @@ class Jobs:
 
     by_status: dict[str, list[Path]] = field(default_factory=dict)
     """FINISHED, FAILED, KILLED, RUNNING, SKIPPED -> folders"""
+    records: dict[Path, dict[str, Any]] = field(default_factory=dict)
+    """The ``status.json`` or the ``skipped.json`` of each job"""
     metrics: dict[Path, dict[str, Any]] = field(default_factory=dict)
     """Of the finished and the skipped ones"""
     waiting: list[Path] = field(default_factory=list)
-    """Those that the store does not have in full"""
+    """Jobs that the tracking store does not have in full"""
 
     def count(self, status: str) -> int:
         """How many jobs have a status."""
         return len(self.by_status.get(status, ()))
+
+    @property
+    def total(self) -> int:
+        """How many jobs have a folder."""
+        return sum(map(len, self.by_status.values()))
 
     def best(self, metric: str) -> Path | None:
         """The finished or skipped job with the largest value of a metric, the first among equals."""
@@ -33,23 +40,25 @@ class Jobs:
         return max(sorted(known), key=known.__getitem__) if known else None
 
 
-def jobs_of(about: Mapping[str, Any]) -> Jobs:
-    """Look into the folders of a sweep (its ``sweep.json``); a RUNNING job whose process is gone is set KILLED."""
+def jobs_of(sweep: Mapping[str, Any]) -> Jobs:
+    """Look into the folders of a sweep (its ``sweep.json``); a RUNNING job whose process is gone becomes KILLED."""
     found = Jobs()
-    folder = Path(about["folder"])
-    # A folder of a fixed name may hold both: a record from before, and that this sweep skipped it.
+    folder = Path(sweep["folder"])
+    # A folder of a fixed name may hold the status of an earlier sweep's job, and the note that this sweep skipped it.
     for path in sorted({p.parent for name in (status.STATUS, status.SKIPPED) for p in folder.rglob(name)}):
         skipped = status.read(path / status.SKIPPED)
-        if skipped.get("sweep") == about["id"]:
+        if skipped.get("sweep") == sweep["id"]:
             found.by_status.setdefault("SKIPPED", []).append(path)
+            found.records[path] = skipped
             found.metrics[path] = skipped.get("metrics", {})
             continue
         job = status.read(path / status.STATUS)
-        if job.get("sweep") != about["id"]:
+        if job.get("sweep") != sweep["id"]:
             continue
         if job["status"] == status.RUNNING and status.alive(job["process"]) is False:
             job = status.settle(path / status.STATUS, job)
         found.by_status.setdefault(job["status"], []).append(path)
+        found.records[path] = job
         if job["status"] == status.FINISHED:
             found.metrics[path] = status.read(path / status.RESULTS).get("metrics", {})
         if job["tracking"] is not None and not job["tracking"]["complete"]:
@@ -57,59 +66,59 @@ def jobs_of(about: Mapping[str, Any]) -> Jobs:
     return found
 
 
-def end_sweep(about: dict[str, Any], tracker: Any, *, killed: bool = False, error: BaseException | None = None) -> str:
-    """Count what became of the jobs, tell the tracker, and return a summary for people.
+def end_sweep(sweep: dict[str, Any], tracker: Any, *, killed: bool = False, error: BaseException | None = None) -> str:
+    """Count what became of the jobs, tell the tracker, and return a summary for the terminal.
 
     The sweep is FINISHED if every job finished or was skipped, KILLED if it was interrupted, else FAILED.
 
     Parameters
     ----------
-    about : dict
+    sweep : dict
         The sweep's ``sweep.json``, which is written again.
     tracker : Tracker
+        Records the end of the sweep elsewhere.
+    killed : bool
+        Whether the sweep was interrupted.
     error : exception, optional
-        What ended the sweep, if it was not one of its jobs.
+        The exception that ended the sweep, unless that of a job.
     """
-    jobs = jobs_of(about)
-    done = jobs.count(status.FINISHED) + jobs.count("SKIPPED")
-    planned = about["jobs"]
-    seen = sum(len(folders) for folders in jobs.by_status.values())
-    complete = done == seen and done > 0 and (planned is None or done >= planned)
-    about["status"] = status.KILLED if killed else status.FINISHED if complete else status.FAILED
-    about["ended"] = status.now_ms()
+    jobs = jobs_of(sweep)
+    done, found = jobs.count(status.FINISHED) + jobs.count("SKIPPED"), jobs.total
+    complete = done == found and done > 0 and done >= (sweep["jobs"] or 0)
+    sweep["status"] = status.KILLED if killed else status.FINISHED if complete else status.FAILED
+    sweep["ended"] = status.now_ms()
     if error is not None and not killed and str(error):
-        about["error"] = reason(error)[:300]
-    path = Path(about["folder"]) / status.SWEEP
-    status.write(path, about)
-    tracker.end_sweep(about, jobs)
-    status.write(path, about)
-    return summary(about, jobs)
+        sweep["error"] = reason(error)[:300]
+    path = Path(sweep["folder"]) / status.SWEEP
+    status.write(path, sweep)
+    tracker.end_sweep(sweep, jobs)
+    status.write(path, sweep)
+    return summary(sweep, jobs)
 
 
 def how_chosen(metric: str) -> str:
-    """What choosing a run by a metric amounts to: every metric but those of tuning looks at the unseen classes."""
+    """Say whether choosing a run by a metric looks at the unseen classes; only metrics of tuning do not."""
     return SELECTED if metric.startswith("tune_") else ORACLE
 
 
-def summary(about: Mapping[str, Any], jobs: Jobs) -> str:
-    """Lines for the terminal: counts, where failures are explained, the best job."""
-    folder = Path(about["folder"])
-    planned = about["jobs"] or sum(len(folders) for folders in jobs.by_status.values())
+def summary(sweep: Mapping[str, Any], jobs: Jobs) -> str:
+    """Lines for the terminal: the counts, the log of the first failure, the best job."""
+    folder = Path(sweep["folder"])
+    planned = sweep["jobs"] or jobs.total
     parts = [f"{jobs.count(s)} {s.lower()}" for s in (status.FINISHED, "SKIPPED", status.FAILED, status.KILLED,
                                                       status.RUNNING) if jobs.count(s)]  # fmt: skip
-    lines = [f"sweep of {planned} jobs {about['status']}: {', '.join(parts) or 'none started'}; folder {folder}"]
+    lines = [f"sweep of {planned} jobs {sweep['status']}: {', '.join(parts) or 'none started'}; folder {folder}"]
     failed = [p.name for p in jobs.by_status.get(status.FAILED, ())]
     if failed:
         named = ", ".join(failed[:8]) + (", ..." if len(failed) > 8 else "")
-        lines.append(f"failed: {named}; why is in {folder / failed[0] / 'zsl.log'}")
-    metric = str(about["settings"].get("best", "acc_class"))
+        lines.append(f"failed: {named}; the reason is in {folder / failed[0] / 'zsl.log'}")
+    metric = sweep["best"]
     best = jobs.best(metric)
     if best is not None and planned > 1:
-        job = status.read(best / status.STATUS)
-        what = " ".join(job.get("overrides") or ()) or best.name
+        what = " ".join(jobs.records[best].get("overrides") or ()) or best.name
         lines.append(f"best by {metric} ({how_chosen(metric)}): {what} with {jobs.metrics[best][metric]:.3f}")
     if jobs.waiting:
         lines.append(
-            f"{len(jobs.waiting)} are not in the tracking store; later: python -m zsl.tracking upload {folder}"
+            f"{len(jobs.waiting)} jobs are not in the store; send them later: python -m zsl.tracking upload {folder}"
         )
     return "\n".join(lines)

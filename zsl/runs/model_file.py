@@ -14,7 +14,7 @@ from typing import Any
 
 import skops.io
 
-from zsl.errors import UserError, reason
+from zsl.errors import UserError, atomic, reason
 
 MODEL = "model.skops"
 """The name of the file in a run folder"""
@@ -44,19 +44,16 @@ def write(path: Path, state: Mapping[str, Any]) -> None:
     CannotBeSaved
         If a value has no safe form.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    try:
-        skops.io.dump({"format": _FORMAT, **state}, part)
-    except OSError:
-        raise
-    except Exception as error:
-        part.unlink(missing_ok=True)
-        raise CannotBeSaved(
-            f"the fitted classifier cannot be saved ({reason(error)}); list what scores do not need in the model's "
-            "training_only."
-        ) from error
-    part.replace(path)
+    with atomic(path) as part:
+        try:
+            skops.io.dump({"format": _FORMAT, **state}, part)
+        except OSError:
+            raise
+        except Exception as error:
+            raise CannotBeSaved(
+                f"the fitted classifier cannot be saved ({reason(error)}); list what scores do not need in the model's "
+                "training_only."
+            ) from error
 
 
 def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -72,11 +69,11 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
     try:
         named = skops.io.get_untrusted_types(file=path)
         known = (name in _HARMLESS or _is_registered(name) for name in named)
-        strangers = [name for name, ours in zip(named, known) if not ours and name.partition(".")[0] not in allow]
-        if strangers:
-            package = strangers[0].partition(".")[0]
+        unknown = [name for name, ours in zip(named, known) if not ours and name.partition(".")[0] not in allow]
+        if unknown:
+            package = unknown[0].partition(".")[0]
             raise UserError(
-                f"{path} names {strangers[0]}, which is no registered part of zsl; if you trust it, allow its package: "
+                f"{path} names {unknown[0]}, which is no registered part of zsl; if you trust it, allow its package: "
                 f"--allow {package}."
             )
         state: dict[str, Any] = skops.io.load(path, trusted=named)
@@ -87,7 +84,7 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; runs write it with save_model=true.") from None
     except Exception as error:
-        # The file is another one, or half of one: zip, JSON and NumPy fail in many ways.
+        # zip, JSON and NumPy fail in many ways on a file of another kind, and on half a file.
         raise UserError(f"{path} is not a fitted classifier of zsl ({reason(error)}).") from None
     return state
 
@@ -97,5 +94,5 @@ def _is_registered(name: str) -> bool:
     if not any(module == m or module.startswith(m + ".") for m in _REGISTERED):
         return False
     found = getattr(import_module(module), leaf, None)
-    # What a module merely imports is no part of zsl.
+    # A module also holds names that it imports, which are no part of zsl.
     return (inspect.isclass(found) or inspect.isfunction(found)) and found.__module__ == module

@@ -1,4 +1,4 @@
-"""What a run found, and the digest of what determines it."""
+"""The result of a run, and the digest of everything that determines it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORACLE = "oracle: selected on test classes"
 
 @dataclass
 class Result:
-    """What a run found, and everything needed to say what it is a result of."""
+    """The result of a run, and everything that says what it is a result of."""
 
     key: dict[str, Any]
     """Dataset and content hash, feature, split, model, inference, seed, selection, information used"""
@@ -48,8 +48,12 @@ NOT_RECORDED = ("arrays", "prediction")
 """Fields of a result that ``results.json`` does not hold"""
 
 
+NOT_INSTALLED = "not installed"
+"""The version of a package that is not installed, such as zsl itself in a checkout"""
+
+
 def digest(config: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """What determines a run's result, known before anything is fitted: 16 hex digits of SHA-256.
+    """The digest of everything that determines a result, known before anything is fitted: 16 hex digits of SHA-256.
 
     Parameters
     ----------
@@ -98,5 +102,5 @@ def versions() -> dict[str, str]:
         try:
             out[package] = version(package)
         except PackageNotFoundError:
-            out[package] = "not installed"
+            out[package] = NOT_INSTALLED
     return out

@@ -1,4 +1,4 @@
-"""Run folders: how a run went (``status.json``), and finding the runs under a folder."""
+"""How a run went (``status.json``), and the runs and sweeps under a folder."""
 
 from __future__ import annotations
 
@@ -10,63 +10,56 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from zsl.errors import atomic
+
 RESULTS, STATUS, SKIPPED, SWEEP = "results.json", "status.json", "skipped.json", "sweep.json"
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
 
 
-def find(output_dir: Path, wanted: str) -> Path | None:
-    """A run folder under ``output_dir`` whose complete record has this digest, or None; the oldest by name."""
-    mark = json.dumps(wanted).encode()
+def find(output_dir: Path, digest: str) -> Path | None:
+    """The first run folder under ``output_dir``, by name, whose complete record has this digest; None without one."""
+    mark = json.dumps(digest).encode()
     for path in sorted(results(output_dir)):
         try:
             text = path.read_bytes()
-            # Most files are told apart by a search for the digits, which is far quicker than reading JSON.
-            if mark in text and json.loads(text).get("digest") == wanted:
+            # The search for the digits is far quicker than reading JSON, and most files fail it.
+            if mark in text and json.loads(text).get("digest") == digest:
                 return path.parent
         except (OSError, ValueError):
-            continue  # removed in this moment, or not ours
+            continue  # the file was removed in this moment, or zsl did not write it
     return None
 
 
 def results(output_dir: Path) -> Iterator[Path]:
-    """Every ``results.json`` in run folders under ``output_dir``; the tracking store's copies are passed over."""
-    yield from _walk(output_dir, RESULTS)
+    """Every ``results.json`` under ``output_dir``."""
+    yield from walk(output_dir, RESULTS)
 
 
 def records_of(folder: Path) -> list[Path]:
-    """Every ``results.json`` under ``folder``, and those elsewhere for which its jobs were skipped."""
+    """Every ``results.json`` under ``folder``, and those elsewhere for which jobs under ``folder`` were skipped."""
     found = {path.resolve() for path in results(folder)}
-    for path in _walk(folder, SKIPPED):
-        there = path.parent / str(read(path).get("record")) / RESULTS
-        if there.is_file():
-            found.add(there.resolve())
+    for path in skipped(folder):
+        elsewhere = path.parent / str(read(path).get("record")) / RESULTS
+        if elsewhere.is_file():
+            found.add(elsewhere.resolve())
     return sorted(found)
 
 
 def skipped(folder: Path) -> Iterator[Path]:
-    """Every ``skipped.json`` under ``folder``: jobs whose result was there already."""
-    yield from _walk(folder, SKIPPED)
+    """Every ``skipped.json`` under ``folder``: jobs whose result existed already."""
+    yield from walk(folder, SKIPPED)
 
 
-def statuses(output_dir: Path) -> Iterator[Path]:
-    """Every ``status.json`` under ``output_dir``."""
-    yield from _walk(output_dir, STATUS)
-
-
-def sweeps(output_dir: Path) -> Iterator[Path]:
-    """Every ``sweep.json`` under ``output_dir``."""
-    yield from _walk(output_dir, SWEEP)
-
-
-def _walk(folder: Path, name: str) -> Iterator[Path]:
-    for here, folders, files in os.walk(folder):
+def walk(folder: Path, name: str) -> Iterator[Path]:
+    """Every file of a name in the run folders under ``folder``, without those in the tracking store."""
+    for place, folders, files in os.walk(folder):
         folders[:] = [f for f in folders if f not in ("mlartifacts", "mlruns") and not f.startswith(".")]
         if name in files:
-            yield Path(here) / name
+            yield Path(place) / name
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A JSON file of a run folder; empty where it is absent or not readable."""
+    """Read a JSON file of a run folder; the result is empty where the file is absent or not readable."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -75,11 +68,9 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
-    part.replace(path)
+    """Write a JSON file of a run folder, whole or not at all."""
+    with atomic(path) as part:
+        part.write_text(json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
 
 
 def now_ms() -> int:
@@ -88,11 +79,11 @@ def now_ms() -> int:
 
 
 def settle(path: Path, record: dict[str, Any]) -> dict[str, Any]:
-    """Put right the ``status.json`` of a run whose process is gone: KILLED, or FINISHED if its results are complete."""
+    """Correct the ``status.json`` of a run whose process is gone: KILLED, or FINISHED if its results are complete."""
     found = path.parent / RESULTS
     mine = read(found).get("digest") == record.get("digest") is not None
     if mine and found.stat().st_mtime * 1000 >= record["started"]:
-        # It was killed while the tracking store was told.
+        # The process was killed after the results were written, while it sent them to the tracking store.
         record |= {"status": FINISHED, "ended": int(found.stat().st_mtime * 1000)}
     else:
         record |= {"status": KILLED, "ended": now_ms(), "error": "its process was killed"}
@@ -100,16 +91,13 @@ def settle(path: Path, record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-# --- processes ----------------------------------------------------------------------------------------------
-
-
 def this_process() -> dict[str, Any]:
-    """What tells, later and from another process, whether this one still runs."""
+    """What :func:`alive` needs to tell, later and from another process, whether this process still runs."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
 
 
 def alive(process: Mapping[str, Any]) -> bool | None:
-    """Whether a process of :func:`this_process` still runs; None if that was on another machine."""
+    """Whether a process of :func:`this_process` still runs; None for a process of another machine."""
     if process.get("host") != socket.gethostname():
         return None
     pid = process.get("pid")
@@ -120,13 +108,13 @@ def alive(process: Mapping[str, Any]) -> bool | None:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass
-    # Numbers of processes are used again.
+        pass  # the process of another user runs
+    # The system gives the number of a process that ended to a new one.
     return _started(pid) == process.get("started")
 
 
 def _started(pid: int) -> str | None:
-    """When a process started, in ticks since the machine did; None where the system does not say, or it is a zombie."""
+    """When a process started, in ticks since the machine did; None for a zombie and where the system does not say."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

@@ -7,27 +7,19 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from zsl.errors import UserError, unforeseen
-
-
-class _Parser(argparse.ArgumentParser):
-    """Mistakes end in one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see python -m zsl.tracking --help.")
+from zsl.errors import Parser, UserError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; 0, or 1 after a sentence on what is wrong."""
-    parser = _Parser("python -m zsl.tracking", description="Put the tracking store right afterwards.")
+    """Run the command line; returns 0, or 1 after a sentence on what is wrong."""
+    parser = Parser("python -m zsl.tracking", description="Correct the tracking store afterwards.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, help_ in (
+    for name, summary in (
         ("repair", "set runs whose process was killed to KILLED"),
         ("upload", "send runs that the store does not have, such as those made while its server was down"),
     ):
-        command = commands.add_parser(name, help=help_, description=help_)
+        command = commands.add_parser(name, help=summary, description=summary)
         command.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="default: multirun")
         command.add_argument("--uri", help="a store: http://HOST:PORT or sqlite:///FILE (default: the runs' own)")
         if name == "repair":
@@ -37,29 +29,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             command.add_argument("--all", action="store_true", help="runs made with tracking=none too")
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    try:
-        arguments = parser.parse_args(argv)
-        from zsl.tracking.maintain import repair, repair_store, upload
+    return parser.run(_work, argv)
 
-        folders = [f.expanduser() for f in arguments.folders] or [Path("multirun")]
-        lacking = next((f for f in folders if not f.is_dir()), None)
-        if lacking is not None:
-            raise UserError(f"{lacking} is not a folder; name the output folder, a sweep's or a run's.")
-        if arguments.command == "upload":
-            said = upload(folders, uri=arguments.uri, every=arguments.all)
-        else:
-            said = repair(folders, older_than=arguments.older_than)
-            if arguments.uri is not None:
-                settings = {"uri": arguments.uri, "experiment": arguments.experiment}
-                said += repair_store(settings, folders[0], older_than=arguments.older_than)
-    except UserError as error:
-        print(f"zsl.tracking: {error}", file=sys.stderr)
-        return 1
-    except (OSError, MemoryError) as error:
-        print(f"zsl.tracking: {unforeseen(error)}", file=sys.stderr)
-        return 1
-    print("\n".join(said) if said else "nothing to do")
-    return 0
+
+def _work(arguments: argparse.Namespace) -> None:
+    folders = [f.expanduser() for f in arguments.folders] or [Path("multirun")]
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"{folder} is not a folder; name the output folder, a sweep's or a run's.")
+    from zsl.tracking.maintain import repair, repair_store, upload
+
+    if arguments.command == "upload":
+        lines = upload(folders, uri=arguments.uri, every=arguments.all)
+    else:
+        lines = repair(folders, older_than=arguments.older_than)
+        if arguments.uri is not None:
+            lines += repair_store(arguments.uri, arguments.experiment, older_than=arguments.older_than)
+    print("\n".join(lines) if lines else "nothing to do")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,104 @@
+"""Finding the images of a folder and their classes."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from zsl.errors import UserError, reason
+
+log = logging.getLogger(__name__)
+
+_SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+# Folders of images whose class is unknown, see zsl.data.readers.tabular. They are test images.
+_UNKNOWN = {"unlabelled", "unlabeled", "unknown"}
+
+
+class Images(NamedTuple):
+    """Images of a folder, in order."""
+
+    root: Path
+    files: tuple[str, ...]
+    """Paths below ``root``, with ``/``"""
+    classes: tuple[str, ...]
+    """The class of each image; empty if unknown"""
+
+
+def find_images(root: Path, listed: Path | None = None) -> Images:
+    """Find the images of a folder, ascending by path, or those of a list, in its order.
+
+    Parameters
+    ----------
+    root : Path
+        A folder with one folder of images for each class.
+    listed : Path, optional
+        Lines ``PATH`` or ``PATH<TAB>CLASS`` with paths relative to ``root``; the class of a bare path is its folder.
+
+    Raises
+    ------
+    UserError
+        If a folder or file is missing, an image stands outside a class folder, or there is no image at all.
+    """
+    if listed is None:
+        files = list(image_files(root))
+        classes = [_class_of(f, root) for f in files]
+    else:
+        files, classes = _read_list(root, listed)
+    return Images(root, tuple(files), tuple("" if c.lower() in _UNKNOWN else c for c in classes))
+
+
+def image_files(root: Path) -> tuple[str, ...]:
+    """The paths below ``root`` of all images in it, ascending; raises UserError if there is none."""
+
+    def refuse(error: OSError) -> None:
+        raise UserError(f"{error.filename} cannot be read ({reason(error)}); give access to it, or move it elsewhere.")
+
+    if not root.is_dir():
+        raise UserError(f"{root} is not a folder; give the folder that holds one folder of images per class.")
+    files, others = [], Counter[str]()
+    for folder, below, names in os.walk(root, onerror=refuse):
+        for link in (os.path.join(folder, d) for d in below if os.path.islink(os.path.join(folder, d))):
+            log.warning("%s is a link to a folder and is not followed.", link)
+        # The work of an extraction that was stopped (NAME.npz.part) may lie among the images.
+        below[:] = [d for d in below if not d.startswith(".") and not d.endswith(".npz.part")]
+        for path in (Path(folder, name) for name in names if not name.startswith(".")):
+            if path.suffix.lower() in _SUFFIXES and path.is_file():
+                files.append(path.relative_to(root).as_posix())
+            elif path.suffix != ".npz":
+                others[path.suffix.lower() or "no suffix"] += 1
+    if others:
+        counts = ", ".join(f"{n} {suffix}" for suffix, n in others.most_common())
+        log.warning("%d files are no images by their suffix and are not read: %s", others.total(), counts)
+    if not files:
+        raise UserError(f"{root} holds no images ({', '.join(sorted(_SUFFIXES))}).")
+    return tuple(sorted(files))
+
+
+def _read_list(root: Path, listed: Path) -> tuple[list[str], list[str]]:
+    from zsl.data.readers.files import text_lines
+
+    found: dict[str, str] = {}
+    for i, line in enumerate(text_lines(listed), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        file, *more = (field.strip() for field in line.split("\t"))
+        if len(more) > 1 or more == [""]:
+            raise UserError(f"{listed}: line {i} must be PATH or PATH<TAB>CLASS ('unlabelled' for an unknown class).")
+        if not (root / file).is_file():
+            raise UserError(f"{listed}: line {i}: there is no image {root / file}; paths start from {root}.")
+        if file in found:
+            raise UserError(f"{listed}: line {i}: the image {file} is listed more than once; leave one line.")
+        found[file] = more[0] if more else _class_of(file, root)
+    if not found:
+        raise UserError(f"{listed} names no image; lines are PATH or PATH<TAB>CLASS.")
+    return list(found), list(found.values())
+
+
+def _class_of(file: str, root: Path) -> str:
+    folder = file.rpartition("/")[0]
+    if not folder:
+        raise UserError(f"{root / file} is in no class folder; put images of unknown class into a folder 'unlabelled'.")
+    return folder.replace("/", "_")
