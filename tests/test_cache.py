@@ -115,8 +115,8 @@ def test_a_source_that_changes_while_it_is_read_is_not_kept(source):
 
 
 def test_a_killed_build_leaves_nothing_behind(source, monkeypatch):
-    def interrupted(f, **_):
-        f.write(b"half")
+    def interrupted(path, **_):
+        path.write_bytes(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(np, "savez", interrupted)

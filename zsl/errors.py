@@ -1,4 +1,4 @@
-"""``UserError``, the command-line parser that prints it as one sentence, atomic file writes and signal handling."""
+"""``UserError``, commands that end errors in one sentence, atomic file writes and signal handling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -67,54 +67,57 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 class Parser(argparse.ArgumentParser):
-    """The command line of a command whose mistakes end in one sentence."""
+    """The command line of a command; a mistake in it is a :class:`UserError`."""
 
     def error(self, message: str) -> NoReturn:
         """Raise a mistake in the command line as a :class:`UserError`."""
         raise UserError(f"{message}; see {self.prog} --help.")
 
-    def run(
-        self,
-        work: Callable[[argparse.Namespace], int | None],
-        argv: Sequence[str] | None = None,
-        *,
-        intermixed: bool = False,
-        smaller: str = "free some, or use smaller data",
-        interrupted: str = "interrupted.",
-    ) -> int:
-        """Read the command line, do the work, and return the exit status.
 
-        Parameters
-        ----------
-        work : callable
-            Gets the arguments; may return an exit status.
-        argv : sequence of str, optional
-            The words of the command line, by default those of this process.
-        intermixed : bool
-            Options may stand between positional arguments. Commands with sub-commands cannot have this.
-        smaller : str
-            What helps where memory does not suffice.
-        interrupted : str
-            What is said after Ctrl-C.
+def exit_status(
+    command: str,
+    work: Callable[[], int | None],
+    *,
+    smaller: str = "free some, or use smaller data",
+    interrupted: str = "interrupted.",
+) -> int:
+    """Do the work of a command, end its errors in one printed sentence, and return the exit status.
 
-        Returns
-        -------
-        int
-            0, 1 after one sentence on what the user can put right, or 130 after Ctrl-C.
-        """
-        try:
-            return work(self.parse_intermixed_args(argv) if intermixed else self.parse_args(argv)) or 0
-        except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        except KeyboardInterrupt:
-            sentence, status = interrupted, 130
-        except UserError as error:
-            sentence, status = str(error), 1
-        except (OSError, MemoryError) as error:
-            sentence, status = unforeseen(error, smaller), 1
-        print(f"{self.prog.removeprefix('python -m ')}: {sentence}", file=sys.stderr)
-        return status
+    Parameters
+    ----------
+    command : str
+        The name that starts the sentence, such as ``zsl.data``.
+    work : callable
+        Reads the command line and does the work; may return an exit status.
+    smaller : str
+        The remedy where memory does not suffice.
+    interrupted : str
+        The sentence after Ctrl-C.
+
+    Returns
+    -------
+    int
+        0, 1 after one sentence on what the user can put right, or 130 after Ctrl-C.
+
+    Examples
+    --------
+    >>> exit_status("zsl.data", lambda: print("in order"))
+    in order
+    0
+    """
+    try:
+        return work() or 0
+    except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        sentence, status = interrupted, 130
+    except UserError as error:
+        sentence, status = str(error), 1
+    except (OSError, MemoryError) as error:
+        sentence, status = unforeseen(error, smaller), 1
+    print(f"{command}: {sentence}", file=sys.stderr)
+    return status
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

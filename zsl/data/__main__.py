@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zsl.errors import UserError, did_you_mean, unforeseen
+from zsl.errors import Parser, UserError, did_you_mean, exit_status
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -16,29 +16,22 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; the exit status is 0, 1 after a sentence on what is wrong, 2 for a wrong command line."""
-    try:
+    """Run one command and return its exit status: 0, 1 after a sentence on what is wrong, or 130 after Ctrl-C."""
+
+    def work() -> int:
         arguments = _parse(sys.argv[1:] if argv is None else argv)
         return int(arguments.run(arguments))
-    except UserError as error:
-        message = str(error)
-    except BrokenPipeError:  # the reader of a pipe left, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (OSError, MemoryError) as error:
-        message = unforeseen(error)
-    except KeyboardInterrupt:
-        message = "interrupted; a download starts from its beginning when the command is run again."
-    print(f"zsl.data: {message}", file=sys.stderr)
-    return 1
+
+    interrupted = "interrupted; a download starts from its beginning when the command is run again."
+    return exit_status("zsl.data", work, interrupted=interrupted)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m zsl.data", description="The data that zsl can read.")
+    parser = Parser("python -m zsl.data", description="The data that zsl can read.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="list|check|convert|download")
-    where = argparse.ArgumentParser(add_help=False)
+    where = Parser(add_help=False)
     where.add_argument("--data-dir", metavar="FOLDER", help="where the benchmarks lie (default: $ZSL_DATA or ./data)")
-    chosen = argparse.ArgumentParser(add_help=False)
+    chosen = Parser(add_help=False)
     chosen.add_argument("name", metavar="NAME", help="a dataset: awa1, awa2, cub, sun, apy, xlsa17, tabular, ...")
     chosen.add_argument("--root", metavar="FOLDER", help="its folder, if not the usual one")
     chosen.add_argument("overrides", metavar="KEY=VALUE", nargs="*",
@@ -67,7 +60,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     # argparse takes a list of words only where no option stands between them.
     wrong = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(arguments, "overrides")]
     if wrong:
-        parser.error(f"not understood: {' '.join(wrong)} (see: python -m zsl.data {arguments.command} --help)")
+        parser.error(f"not understood: {' '.join(wrong)}")
     if rest:
         arguments.overrides = [*arguments.overrides, *rest]
     return arguments

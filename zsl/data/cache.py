@@ -7,7 +7,6 @@ has a checksum for each, so a damaged entry is noticed and made again.
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import hashlib
 import logging
@@ -19,7 +18,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.readers.files import file_hash
-from zsl.errors import reason
+from zsl.errors import atomic, reason
 
 log = logging.getLogger(__name__)
 
@@ -104,19 +103,14 @@ def _digest(*texts: str) -> str:
 
 def _write(entry: Path, arrays: Mapping[str, Array]) -> None:
     """Store an entry and remove older ones of the same label; a cache that cannot be written is done without."""
-    part = entry.with_name(f".{entry.name}-{os.getpid()}")
     try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as f:
-            np.savez(f, **arrays)  # type: ignore[arg-type]
+        with atomic(entry) as part:
+            np.savez(part, **arrays)  # type: ignore[arg-type]
         for old in entry.parent.glob(f"{glob.escape(entry.stem[:-16])}{'[0-9a-f]' * 16}.npz"):
-            old.unlink(missing_ok=True)
-        part.replace(entry)
+            if old != entry:
+                old.unlink(missing_ok=True)
     except OSError as error:
         log.warning(
             "the cache %s cannot be written (%s) and is not used; set cache_dir=FOLDER, or cache_dir=off.",
             entry.parent, reason(error),
         )  # fmt: skip
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import Parser, UserError, atomic, reason, writing
+from zsl.errors import Parser, UserError, atomic, exit_status, reason, writing
 from zsl.extract.images import Images, find_images
 from zsl.extract.networks import NETWORKS, Network, load_network, prepare
 
@@ -180,7 +180,7 @@ def read_settings(words: Sequence[str]) -> dict[str, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns 0, or 1 after a sentence on what is wrong."""
+    """Run the command line and return its exit status: 0, 1 after a sentence on what is wrong, or 130 after Ctrl-C."""
     parser = Parser("python -m zsl.extract", description="Images to features.")
     parser.add_argument("images", metavar="IMAGES", type=Path, help="a folder with one folder of images per class")
     parser.add_argument("settings", metavar="KEY=VALUE", nargs="*", default=[],
@@ -192,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu", help="cpu (default) or what torch calls an accelerator, as cuda")
     logging.basicConfig(format="%(message)s", level=logging.INFO)
     interrupted = "interrupted; the same command goes on where it stopped."
-    return parser.run(_work, argv, intermixed=True, interrupted=interrupted)
+    return exit_status("zsl.extract", lambda: _work(parser.parse_intermixed_args(argv)), interrupted=interrupted)
 
 
 def _work(arguments: argparse.Namespace) -> None:

@@ -25,7 +25,7 @@ import pandas as pd
 from zsl.checks import Array
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.class_table import align, as_table
-from zsl.errors import Parser, UserError, atomic, writing
+from zsl.errors import Parser, UserError, atomic, exit_status, writing
 from zsl.runs.model_file import MODEL
 
 
@@ -159,7 +159,7 @@ def write(prediction: Ranking, rows: Sequence[str], k: int, out: TextIO, *, as_j
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns 0, or 1 after a sentence on what is wrong."""
+    """Run the command line and return its exit status: 0, 1 after a sentence on what is wrong, or 130 after Ctrl-C."""
     parser = Parser("python -m zsl.predict", description=(__doc__ or "").partition(":")[0] + ".")
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder, or its model.skops")
     parser.add_argument("input", metavar="INPUT", type=Path, help="a file of raw features, or a folder of images")
@@ -176,7 +176,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE",
                         help="a package outside zsl whose model the run used")  # fmt: skip
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
-    return parser.run(_work, argv, intermixed=True, smaller="free some, or predict for fewer images at a time")
+    smaller = "free some, or predict for fewer images at a time"
+    return exit_status("zsl.predict", lambda: _work(parser.parse_intermixed_args(argv)), smaller=smaller)
 
 
 def _work(arguments: argparse.Namespace) -> None:

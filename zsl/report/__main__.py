@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from zsl.errors import UserError, unforeseen, writing
+from zsl.errors import Parser, UserError, exit_status, writing
 from zsl.report import cells, experiments, tables
 from zsl.report.compare import compare
 from zsl.report.dashboard import dashboard
@@ -39,7 +39,7 @@ OTHERS = {
 
 def parser(name: str) -> argparse.ArgumentParser:
     """The options of one command."""
-    out = argparse.ArgumentParser(prog=f"python -m zsl.report {name}", description={**EXPERIMENTS, **OTHERS}[name])
+    out = Parser(prog=f"python -m zsl.report {name}", description={**EXPERIMENTS, **OTHERS}[name])
     if name == "theory":
         from zsl.report.theory import add_options
 
@@ -63,11 +63,17 @@ def parser(name: str) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command. Its exit status is 1 after a mistake or a failed run, and 130 after Ctrl-C."""
-    argv = list(sys.argv[1:] if argv is None else argv)
+    """Run one command; exit with 1 after a mistake or a failed run, and with 130 after Ctrl-C."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    interrupted = "interrupted; finished runs are complete in their folders."
+    if status := exit_status("zsl", lambda: _work(words), interrupted=interrupted):
+        sys.exit(status)
+
+
+def _work(argv: list[str]) -> None:
     commands = {**dict.fromkeys(EXPERIMENTS, _experiment), "compare": _compare, "figure": _figure, "diff": _diff,
                 "dashboard": _dashboard, "theory": _theory}  # fmt: skip
-    overview = argparse.ArgumentParser(
+    overview = Parser(
         prog="python -m zsl.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join(f"  {name:15}{about}" for name, about in {**EXPERIMENTS, **OTHERS}.items()),
     )  # fmt: skip
@@ -76,14 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser(name).parse_intermixed_args(argv[1:])
     arguments.name = name
     command: Callable[[argparse.Namespace], None] = commands[name]
-    try:
-        command(arguments)
-    except (UserError, OSError, MemoryError) as error:
-        print(f"zsl: {error if isinstance(error, UserError) else unforeseen(error)}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("zsl: interrupted; finished runs are complete in their folders.", file=sys.stderr)
-        sys.exit(130)
+    command(arguments)
 
 
 def _experiment(arguments: argparse.Namespace) -> None:

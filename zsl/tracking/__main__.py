@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from zsl.errors import Parser, UserError
+from zsl.errors import Parser, UserError, exit_status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns 0, or 1 after a sentence on what is wrong."""
+    """Run the command line and return its exit status: 0, 1 after a sentence on what is wrong, or 130 after Ctrl-C."""
     parser = Parser("python -m zsl.tracking", description="Correct the tracking store afterwards.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in (
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             command.add_argument("--all", action="store_true", help="runs made with tracking=none too")
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    return parser.run(_work, argv)
+    return exit_status("zsl.tracking", lambda: _work(parser.parse_args(argv)))
 
 
 def _work(arguments: argparse.Namespace) -> None:
