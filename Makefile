@@ -21,7 +21,7 @@ run: $(STAMP)  ## set up, then run the main job on the default dataset (ARGS="da
 	$(PY) -m zsl.main $(ARGS)
 
 test: $(STAMP_DEV)  ## set up, then run the test suite (minutes)
-	$(PY) -m pytest -n 2 $(ARGS)
+	$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-slow: $(STAMP_DEV)  ## the tests that take minutes each
 	$(PY) -m pytest -m slow $(ARGS)
