@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
+from zsl.inference import rules
 
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -18,7 +19,9 @@ MODULES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples(name):
+def test_examples(name, monkeypatch):
+    # Rules that an example registers are forgotten after it.
+    monkeypatch.setattr(rules, "_RULES", {kind: dict(found) for kind, found in rules._RULES.items()})
     found = doctest.testmod(importlib.import_module(name), extraglobs={"np": np})
     assert found.attempted
     assert not found.failed

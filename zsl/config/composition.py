@@ -46,6 +46,11 @@ def compose(overrides: Iterable[str] = ()) -> DictConfig:
     ------
     UserError
         For what the command line refuses, with the same sentence.
+
+    Examples
+    --------
+    >>> compose(["dataset=digits", "model=eszsl"]).model.name
+    'eszsl'
     """
     import hydra
     from hydra.core.global_hydra import GlobalHydra

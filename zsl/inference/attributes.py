@@ -65,6 +65,14 @@ def agnostic(model: PredictsAttributes | HasDictionaries, X: Array) -> Attribute
     ------
     UserError
         For a model that predicts no attributes.
+
+    Examples
+    --------
+    >>> import zsl
+    >>> data = zsl.load_dataset("digits")
+    >>> model = zsl.CoupledDictionaries(n_atoms=40, n_iter=1).fit(data.X, data.y, data.Z, data.Z_unseen)
+    >>> agnostic(model, data.X_unseen).Z_hat.shape == (len(data.X_unseen), data.Z_unseen.shape[1])
+    True
     """
     if not hasattr(model, "predict_attributes"):
         raise UserError(
@@ -142,6 +150,15 @@ def aware(
     ------
     UserError
         For a model without dictionaries, and for arguments out of range.
+
+    Examples
+    --------
+    >>> import zsl
+    >>> data = zsl.load_dataset("digits")
+    >>> model = zsl.CoupledDictionaries(n_atoms=40, n_iter=1).fit(data.X, data.y, data.Z, data.Z_unseen)
+    >>> codes = aware(model, data.X_unseen[:20], data.Z_unseen)
+    >>> bool((codes.report["objective_after"] <= codes.report["objective_before"]).all())
+    True
     """
     if not isinstance(model, HasDictionaries):
         raise UserError(

@@ -37,6 +37,17 @@ def code_eszsl(attributes: Attributes, Z_unseen: Array, statistics: SeenStatisti
     ------
     UserError
         For a model without dictionaries.
+
+    Examples
+    --------
+    >>> import zsl
+    >>> data = zsl.load_dataset("digits")
+    >>> model = zsl.CoupledDictionaries(n_atoms=40, n_iter=1).fit(data.X, data.y, data.Z, data.Z_unseen)
+    >>> from zsl.inference import agnostic, seen_statistics
+    >>> statistics = seen_statistics(model, data.X, data.y, data.Z)
+    >>> attributes = agnostic(model, data.X_unseen)
+    >>> code_eszsl(attributes, data.Z_unseen, statistics).shape == (len(data.X_unseen), len(data.Z_unseen))
+    True
     """
     if attributes is None or attributes.codes is None or statistics.V is None:
         raise UserError("the inference rule code_eszsl needs a model with dictionaries; use model=coupled, or cosine.")
@@ -56,6 +67,18 @@ def visual(
     Returns
     -------
     (L, M) cosines for images X (L, p) and classes Z_unseen (M, q)
+
+    Examples
+    --------
+    >>> import zsl
+    >>> data = zsl.load_dataset("digits")
+    >>> model = zsl.CoupledDictionaries(n_atoms=40, n_iter=1).fit(data.X, data.y, data.Z, data.Z_unseen)
+    >>> from zsl.inference import agnostic, seen_statistics
+    >>> statistics = seen_statistics(model, data.X, data.y, data.Z)
+    >>> attributes = agnostic(model, data.X_unseen)
+    >>> scores = visual(data.X_unseen, data.Z_unseen, statistics, model, attributes)
+    >>> bool((np.abs(scores) <= 1 + 1e-9).all())
+    True
     """
     codes = None if attributes is None else attributes.codes
     images = X if codes is None else codes.A @ model.Dx_
@@ -82,6 +105,18 @@ def bidirectional(
     Returns
     -------
     (L, M) scores
+
+    Examples
+    --------
+    >>> import zsl
+    >>> data = zsl.load_dataset("digits")
+    >>> model = zsl.CoupledDictionaries(n_atoms=40, n_iter=1).fit(data.X, data.y, data.Z, data.Z_unseen)
+    >>> from zsl.inference import agnostic, seen_statistics
+    >>> statistics = seen_statistics(model, data.X, data.y, data.Z)
+    >>> attributes = agnostic(model, data.X_unseen)
+    >>> base = code_eszsl(attributes, data.Z_unseen, statistics)
+    >>> bidirectional(base, data.X_unseen, data.Z_unseen, statistics, model, attributes).shape == base.shape
+    True
     """
     in_feature_space = visual(X, Z_unseen, statistics, model, attributes)
     n, M = in_feature_space.shape

@@ -53,6 +53,12 @@ def inverted_softmax(base_scores: Array, *, temperature: Positive = 1.0) -> Arra
     -------
     (L, M)
         ``log(exp(s_im / T) / sum_j exp(s_jm / T))``: a softmax over images, not over classes.
+
+    Examples
+    --------
+    >>> p = np.exp(inverted_softmax(np.array([[2.0, 0.0, 1.0], [0.5, 0.0, 3.0]])))
+    >>> p.sum(axis=0).round(12)
+    array([1., 1., 1.])
     """
     check_arguments(inverted_softmax, locals())
     S = standard_scores(as_matrix(base_scores, "base_scores")) / temperature

@@ -200,6 +200,17 @@ def spread_features(
     Returns
     -------
     (L, M) scores
+
+    Examples
+    --------
+    >>> import zsl
+    >>> data = zsl.load_dataset("digits")
+    >>> model = zsl.CoupledDictionaries(n_atoms=40, n_iter=1).fit(data.X, data.y, data.Z, data.Z_unseen)
+    >>> from zsl.inference import seen_statistics
+    >>> statistics = seen_statistics(model, data.X, data.y, data.Z)
+    >>> scores = spread_features(model.scores(data.X_unseen), data.X_unseen, statistics)
+    >>> scores.shape == (len(data.X_unseen), len(data.Z_unseen))
+    True
     """
     check_arguments(spread_features, locals())
     U = statistics.directions(X)

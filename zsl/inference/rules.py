@@ -114,6 +114,13 @@ def attribute_rule(*uses: str, when: Mapping[str, str] | None = None) -> Callabl
         The information beyond the features of one image that the rule uses, such as ``"unlabelled test images"``.
     when : mapping, optional
         By setting of the rule: what the rule uses in addition where the setting is neither false nor zero.
+
+    Examples
+    --------
+    >>> from zsl.inference import Attributes
+    >>> @attribute_rule()
+    ... def shrunk(model, X, *, factor=0.5):
+    ...     return Attributes(factor * model.predict_attributes(X))
     """
     return _registrar("attributes", uses, when, None)
 
@@ -127,6 +134,14 @@ def label_rule(*uses: str, when: Mapping[str, str] | None = None, base: str | No
         As for :func:`attribute_rule`.
     base : str, optional
         The default base rule, where the function asks for ``base_scores``; the setting ``base`` replaces it.
+
+    Examples
+    --------
+    >>> @label_rule()
+    ... def city_block(Z_hat, Z_unseen):
+    ...     return -np.abs(Z_hat[:, None] - Z_unseen[None]).sum(axis=2)
+    >>> city_block(np.array([[0.0, 2.0]]), np.eye(2))
+    array([[-3., -1.]])
     """
     return _registrar("labels", uses, when, base)
 

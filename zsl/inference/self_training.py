@@ -60,6 +60,17 @@ def self_trained(
     ------
     UserError
         For a model without dictionaries.
+
+    Examples
+    --------
+    >>> import zsl
+    >>> data = zsl.load_dataset("digits")
+    >>> model = zsl.CoupledDictionaries(n_atoms=40, n_iter=1).fit(data.X, data.y, data.Z, data.Z_unseen)
+    >>> from zsl.inference import seen_statistics
+    >>> statistics = seen_statistics(model, data.X, data.y, data.Z)
+    >>> found = self_trained(model, data.X_unseen, data.Z_unseen, statistics, n_rounds=1)
+    >>> found.Z_hat.shape == (len(data.X_unseen), data.Z_unseen.shape[1])
+    True
     """
     if not isinstance(model, HasDictionaries) or statistics.H is None:
         raise UserError(
