@@ -53,7 +53,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     calibrate : bool
         Fit a temperature on validation classes, so that ``predict_proba`` is available.
     n_validation_splits : int
-        Random sets of seen classes that are held out for ``calibrate`` and for an inference with ``fallback``.
+        How many random sets of seen classes are held out for ``calibrate`` and for inference ``fallback``.
     seed : int
         Seed of these sets.
 
@@ -119,7 +119,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         UserError
-            If a class of ``y`` has no attributes, and for values of the wrong kind.
+            If ``attributes`` is no table or lacks a class, or a setting is wrong.
         """
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(y)

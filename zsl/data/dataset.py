@@ -199,7 +199,7 @@ class ZeroShotData:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a run's digest depends on: the key, and the published validation classes."""
+        """The data in a run's digest: the key, and the published validation classes."""
         return {**self.key, "validation": [[a.tolist() for a in division] for division in self.validation]}
 
     @property

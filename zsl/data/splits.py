@@ -210,7 +210,7 @@ def validation_folds(data: ZeroShotData, k: int = 3, seed: int = 0) -> list[tupl
 
 
 def hold_out(table: ImageTable, unseen: Array, rng: np.random.Generator, name: str, origin: Mapping[str, Any]) -> Split:
-    """A split by its unseen classes: their images test, and of each seen class the last fifth, permuted by ``rng``.
+    """Make a split from unseen classes: their images are test images, and a random fifth of each seen class too.
 
     Images of unknown class test as well. The fifth is rounded down, so a class of fewer than five images trains with
     all of them. Classes are visited in ascending order; a class without images is neither seen nor unseen.

@@ -114,7 +114,7 @@ class ImageTable:
 
     @property
     def gaps(self) -> Array:
-        """(C, q) where True, the class has no value of the attribute."""
+        """(C, q) True where the class has no value of the attribute."""
         nan = np.isnan(self.attributes)
         return nan if self.missing is None else nan | self.missing
 

@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 def load(setup: Setup) -> ZeroShotData:
-    """Read the images, split them, and permute the attribute table where the control is asked for.
+    """Read the images, split them, and permute attribute rows if ``shuffle_attributes`` is set.
 
-    The data is not pre-processed, and missing attributes are NaN.
+    Nothing is pre-processed; missing attributes are NaN or kept.
     """
     table = setup.read()
     for message in table.warnings():

@@ -148,6 +148,6 @@ def warn_below_chance(found: dict[str, float], data: ZeroShotData) -> None:
 
 
 def peak_rss_mb() -> float:
-    """Peak resident memory of this process so far, in MB: of a sweep's jobs in one process, the largest so far."""
+    """Peak memory of this process so far, in MB; earlier jobs of a sweep in the same process count as well."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1024 * 1024 if sys.platform == "darwin" else 1024)

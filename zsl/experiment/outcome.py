@@ -26,7 +26,7 @@ class Clock:
         self._last = time.perf_counter()
 
     def lap(self, step: str) -> None:
-        """The step that just ended took the time since the last one ended."""
+        """Record as the time of a step what passed since the last call."""
         now = time.perf_counter()
         self.seconds[f"time_{step}_s"], self._last = now - self._last, now
 

@@ -22,7 +22,7 @@ Search = Literal["grid", "random", "optuna"]
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``, both included; draws are even, with ``log`` in the logarithm."""
+    """Numbers from ``low`` to ``high``, both included; draws are uniform, with ``log`` in log scale."""
 
     low: float
     high: float
@@ -51,7 +51,7 @@ Space = dict[str, "Sequence[Any] | Range"]
 
 
 def space_of(grid: Mapping[str, Any]) -> Space:
-    """What can be drawn from, by key: a list of values, or a :class:`Range`.
+    """For each key what it is drawn from: values, or a :class:`Range`.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ class Inference(BaseEstimator):
 
     @classmethod
     def preset(cls, name: str) -> Inference:
-        """The inference of ``conf/inference/NAME.yaml``, or the label rule of this name with fitting attributes.
+        """The inference of ``conf/inference/NAME.yaml``, or the label rule NAME with ``attributes="auto"``.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What is decided on validation classes after the settings: whether to use a transductive rule, and calibration.
+"""Once settings are chosen, validation classes decide whether to use a transductive rule, and the calibration.
 
 Seen classes are held out at random, at least three at a time, and the classifier is fitted to the others.
 """
@@ -49,7 +49,7 @@ class ValidationSplit:
 
 @dataclass
 class Decision:
-    """What was decided on validation classes; a field is None where the decision was not asked for."""
+    """What was decided on validation classes; what was not asked for has its default."""
 
     use_transductive: bool | None = None
     """Whether the transductive rule is used; otherwise the inductive stage before it is the answer"""
@@ -182,8 +182,8 @@ def common_temperature(found: list[tuple[Array, Array]]) -> float:
 def spread(scores: Array) -> float:
     """Standard deviation of the scores (L, C) over classes, averaged over images; 1 where all scores are equal.
 
-    The calibrated offset is in this unit, since the spread differs between fits to more and to fewer classes. It is the
-    one number of the test batch that the offset uses, and no label.
+    The calibrated offset is in this unit, since the spread depends on the number of classes in a fit. The offset uses
+    no other number of the test batch, and no label.
     """
     return float(np.asarray(scores, dtype=np.float64).std(axis=1).mean()) or 1.0
 

@@ -23,10 +23,10 @@ _MIN_HELD, _MIN_KEPT = 3, 2
 
 
 def folds(data: ZeroShotData, n_folds: Count, seed: Seed, repeats: Count = 1) -> list[Array]:
-    """Sets of seen classes to hold out in turn: every class is in one set of each repetition.
+    """Sets of seen classes to hold out in turn; a drawn division holds each class out once.
 
-    The published division of the classes is used where the data have one. Otherwise the classes are divided into
-    ``n_folds`` sets, or fewer so that a set has at least three classes, but at least two.
+    Published sets are used where the data have them. Otherwise the classes are divided into ``n_folds`` sets, or
+    into fewer, so that each has three classes or more; two is the fewest sets.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def folds(data: ZeroShotData, n_folds: Count, seed: Seed, repeats: Count = 1) ->
 def random_sets(n_classes: int, n_unseen: int, n_sets: int, seed: int) -> list[Array]:
     """Random sets of seen classes to hold out, all different.
 
-    Each set has as many classes as are unseen, but at least three and at most a quarter of the seen ones.
+    Each set has as many classes as are unseen, at most a quarter of the seen ones, but never below three.
 
     Returns
     -------

@@ -66,7 +66,7 @@ def rank(
     Raises
     ------
     UserError
-        For features or attributes of a wrong number, and names that are taken.
+        For a wrong number of features or attributes, or a name that is taken.
     """
     table = classifier.class_attributes(classes)
     if new_classes is not None and len(new_classes):

@@ -1,6 +1,6 @@
 """Means over class splits, ranks, and whether one method is better than another on the same splits.
 
-Dictionary seeds say how much a method varies by itself, not how it would do on other classes. They are averaged first.
+Seeds of training on one split tell nothing of other classes, so results are averaged over the seeds of a split first.
 """
 
 from __future__ import annotations

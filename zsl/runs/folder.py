@@ -72,7 +72,7 @@ _sweep: dict[str, Any] = {}
 
 
 def belongs_to(sweep: Mapping[str, Any], tracker: Tracker | None = None) -> None:
-    """Make runs that start from now on jobs of a sweep (its ``sweep.json``); an empty mapping: of none."""
+    """Runs that start after this are jobs of a sweep (its ``sweep.json``), or of none if it is empty."""
     _sweep.clear()
     if sweep:
         _sweep.update(sweep, tracker=tracker)

@@ -16,14 +16,14 @@ from zsl.tracking.tracker import MLflowTracker, one_line
 
 
 def repair(folders: Iterable[Path], *, older_than: float | None = None) -> list[str]:
-    """Set runs and sweeps that are RUNNING although their process is gone to KILLED, in folders and in the store.
+    """Close RUNNING runs and sweeps without a process, in folders and store: KILLED, or FINISHED if complete.
 
     Parameters
     ----------
     folders : iterable of Path
         Folders that hold runs and sweeps.
     older_than : float, optional
-        Whether a process of another machine runs cannot be seen. Its runs stay as they are, unless they started more
+        A process of another machine cannot be seen. Runs of other machines stay as they are, unless they began more
         than this many hours ago.
 
     Returns
@@ -50,7 +50,7 @@ def repair(folders: Iterable[Path], *, older_than: float | None = None) -> list[
 
 
 def repair_store(uri: str, experiment: str, *, older_than: float | None = None) -> list[str]:
-    """Set runs of a store that are RUNNING although their process is gone to KILLED, where the folders are gone too."""
+    """Set runs of a store that are RUNNING without a process to KILLED; this needs none of their folders."""
     store = open_store({"uri": uri, "experiment": experiment}, Path())
     lines = []
     for run in [r for kind in ("run", "sweep") for r in store.find("zsl.kind", kind, "attributes.status = 'RUNNING'")]:

@@ -195,7 +195,7 @@ def open_store(tracking: Mapping[str, Any], output_dir: Path) -> Store:
     Raises
     ------
     ConnectionError
-        If a server has not answered within the last minute.
+        If a server failed to answer less than a minute ago.
     Exception
         Whatever MLflow, a database or the network raises.
     """

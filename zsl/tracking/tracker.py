@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class MLflowTracker(Tracker):
     """Records runs and sweeps in an MLflow store.
 
-    A store that fails costs a warning and never the run: the result is safe in the run folder, and
+    A store that fails costs a warning, or raises (``on_error``); results stay in the folder, and
     ``python -m zsl.tracking upload`` sends it later.
 
     Parameters
