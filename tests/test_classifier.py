@@ -133,6 +133,31 @@ def test_columns_of_new_classes_go_by_name(raw, table, fitted):
     assert_array_equal(fitted.decision_function(raw.X_unseen, turned), fitted.decision_function(raw.X_unseen, table))
     with pytest.raises(UserError, match="has no column 'a19'"):
         fitted.predict(raw.X_unseen, table.drop(columns="a19"))
+    with pytest.raises(UserError, match="classes has no column 'a0'"):
+        fitted.predict(raw.X_unseen, table.set_axis([f"b{i}" for i in range(20)], axis=1))
+
+
+@pytest.mark.parametrize("first", [0, 2000])
+def test_numbered_columns_go_by_number(raw, table, names, first):
+    numbered = table.set_axis(range(first, first + 20), axis=1)
+    fitted = ZeroShotClassifier(Ridge(), "own").fit(raw.X, names, numbered)
+    turned = numbered[numbered.columns[::-1]]
+    assert_array_equal(fitted.predict(raw.X_unseen, turned), fitted.predict(raw.X_unseen, numbered))
+
+
+def test_names_keep_their_type(raw, table):
+    labels = raw.seen[raw.y]
+    fitted = ZeroShotClassifier(Ridge(), "own").fit(raw.X, labels, table.set_axis(range(len(table))))
+    for classes in ("unseen", "all", raw.unseen.tolist()):
+        assert fitted.predict(raw.X_unseen, classes).dtype.kind == "i"
+    mixed = ZeroShotClassifier(Ridge(), "own").fit(raw.X, labels, table.set_axis([*range(len(table) - 1), "x"]))
+    assert mixed.classes_.dtype == object
+
+
+def test_scores_are_of_classes_that_can_be_answered(raw, names, fitted):
+    with pytest.raises(UserError, match="y has none of the classes that are chosen from"):
+        fitted.score(raw.X, names)
+    assert fitted.score(raw.X, names, classes="all") > 0.5
 
 
 def test_probabilities_exist_where_they_are_calibrated(raw, table, names, fitted):
@@ -157,7 +182,13 @@ def test_a_transductive_rule_is_decided_on_in_fit(raw, table, names):
         ({"attributes": {"a": [1.0], "b": [1.0, 2.0]}}, "attributes has rows of 1 to 2 values"),
         ({"attributes": {"a": ["x"]}}, "attributes must be numbers"),
         ({"attributes": {"stranger": [1.0] * 20}}, "attributes has no row for the class"),
-        ({"attributes": "infinite"}, "has an infinite attribute"),
+        ({"attributes": np.inf}, "has an infinite attribute"),
+        ({"attributes": np.nan}, "has no attribute value at all"),
+        ({"attributes": pd.DataFrame([[1.0, 2.0]], ["a"], ["b", "b"])}, "more than one column 'b'"),
+        ({"preprocess": StandardScaler()}, "it should be a Preprocess of zsl.data"),
+        ({"y": None}, "y has no class name in row 0"),
+        ({"y": 0}, "attributes has no row for the class 0"),
+        ({"calibrate": True, "y": "few"}, "calibrate needs five seen classes or more"),
         ({"inference": "nonsense"}, "inference.labels=nonsense does not exist"),
         ({"inference": "taaw"}, "needs dictionaries, and Ridge has none"),
         ({"calibrate": 3}, "calibrate=3 is not accepted"),
@@ -166,8 +197,11 @@ def test_a_transductive_rule_is_decided_on_in_fit(raw, table, names):
 )
 def test_mistakes_are_said_before_work(raw, table, names, change, message):
     attributes = change.pop("attributes", table)
-    if isinstance(attributes, str):
-        attributes = table.replace({"a1": {table.iloc[0, 1]: np.inf}})
+    if isinstance(attributes, float):
+        attributes = table.assign(**dict.fromkeys(table.columns, attributes))
+    names = {"few": np.where(names == names[0], names[0], raw.class_names[raw.seen[1]]), "as is": names}.get(
+        wrong := change.pop("y", "as is"), np.array([wrong] * len(names))
+    )
     with pytest.raises(UserError, match=message):
         ZeroShotClassifier(**{"model": Ridge(), "inference": "own", **change}).fit(raw.X, names, attributes)
 
@@ -179,6 +213,8 @@ def test_wrong_features_and_classes_are_said(raw, table, fitted):
         fitted.predict(raw.X_unseen, {"x": np.zeros(19)})
     with pytest.raises(UserError, match="there is no class to choose from"):
         fitted.predict(raw.X_unseen, "none")
+    with pytest.raises(UserError, match="classes is a word"):
+        fitted.predict(raw.X_unseen, table.to_numpy())
     with pytest.raises(UserError, match="has more than one row"):
         fitted.predict(raw.X_unseen, pd.concat([table, table]))
 
@@ -253,6 +289,8 @@ def test_scikit_learn_checks(estimator, check):
 
 
 def test_what_is_saved_comes_back(tmp_path, fitted, raw):
+    with pytest.raises(UserError, match="cannot be written"):
+        fitted.save(tmp_path)
     fitted.save(tmp_path / "c.skops")
     back = ZeroShotClassifier.load(tmp_path / "c.skops")
     assert_array_equal(back.decision_function(raw.X_unseen), fitted.decision_function(raw.X_unseen))

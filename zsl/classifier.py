@@ -10,12 +10,13 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from zsl.checks import Array, Count, Seed, check_value
-from zsl.data.class_table import align, as_table, has_names, rows_of, values
+from zsl.data import class_table
 from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess, preprocess
 from zsl.errors import UserError, raise_if_interrupted, reason
@@ -24,7 +25,7 @@ from zsl.inference.inference import Inference
 from zsl.inference.prediction import Prediction
 from zsl.inference.statistics import seen_statistics
 from zsl.model_selection.decision import Decision, decide
-from zsl.models.base import fit_all
+from zsl.models.base import alike, check_model, fit_all
 from zsl.models.coupled import CoupledDictionaries
 from zsl.runs import model_file
 
@@ -32,7 +33,9 @@ Classes: TypeAlias = str | Sequence[Hashable] | pd.DataFrame | Mapping[Hashable,
 
 
 def _is_calibrated(self: ZeroShotClassifier) -> bool:
-    return self.calibrate and getattr(getattr(self, "decision_", None), "temperature", None) is not None
+    if not self.calibrate:
+        raise AttributeError("predict_proba needs calibrate=True.")
+    return getattr(getattr(self, "decision_", None), "temperature", None) is not None
 
 
 class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
@@ -121,16 +124,13 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         UserError
             If ``attributes`` is no table or lacks a class, or a setting is wrong.
         """
+        class_table.check_no_missing(y)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(y)
-        table = as_table(attributes)
-        index = {name: c for c, name in enumerate(table.index)}
-        lacking = [name for name in pd.unique(y).tolist() if name not in index]
-        if lacking:
-            raise UserError(f"attributes has no row for the class {lacking[0]!r} of y; add one.")
-        labels = np.array([index[name] for name in y.tolist()], dtype=np.int64)
-        names = tuple(map(str, table.columns)) if has_names(table) else ()
-        data = ZeroShotData.for_training(X, labels, tuple(table.index), values(table), names)
+        table = class_table.as_table(attributes)
+        labels, Z = class_table.labels_of(y, table), class_table.values(table)
+        names = tuple(class_table.column_names(table.columns))
+        data = ZeroShotData.for_training(X, labels, tuple(table.index), Z, names)
         self.fit_data(data)
         self.decide(data)
         return self
@@ -167,11 +167,11 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         """
         for classifier in classifiers:
             classifier._check()
-        for group in _alike(range(len(classifiers)), lambda i: classifiers[i]._key("preprocess", "semantics")):
+        for group in alike(range(len(classifiers)), lambda i: classifiers[i]._key("preprocess", "semantics")):
             first = classifiers[group[0]]
             feature, semantics = (clone(part or Preprocess()) for part in (first.preprocess, first.semantics))
             ready = preprocess(data, feature, semantics)
-            members = _alike(group, lambda i: classifiers[i]._key("model"))
+            members = alike(group, lambda i: classifiers[i]._key("model"))
             models = [clone(classifiers[m[0]]._model(), safe=False) for m in members]
             # Where every class is seen, the seen classes are the ones to choose from.
             Z_unseen = ready.Z_unseen if len(ready.unseen) else ready.Z_seen
@@ -190,13 +190,13 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
 
     def _check(self) -> None:
         model, inference = self._model(), self._inference()
-        if isinstance(model, type) or not hasattr(model, "scores"):
-            raise UserError(
-                f"model={model!r} has no fit and scores as those of zsl.models have; give one, such as Ridge()."
-            )
+        check_model(model)
         if not isinstance(inference, Inference):
             raise UserError(f"inference={inference!r} is neither the name of a preset or rule nor an Inference.")
         inference.check(model)
+        for name in ("preprocess", "semantics"):
+            if not isinstance(part := getattr(self, name), Preprocess | None):
+                raise UserError(f"{name}={part!r} is not accepted: it should be a Preprocess of zsl.data.preprocess.")
         check_value(bool, self.calibrate, "calibrate")
         check_value(Count, self.n_validation_splits, "n_validation_splits")
         check_value(Seed, self.seed, "seed")
@@ -218,17 +218,13 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         columns = list(data.attribute_names) or None
         self.attributes_ = pd.DataFrame(data.attributes[known], pd.Index(names, dtype=object), columns)
         self.n_seen_ = len(data.seen)
-        self.classes_ = np.asarray(names[self.n_seen_ :] or names)
+        self.classes_ = class_table.name_array(names[self.n_seen_ :] or names)
         self.n_features_in_ = data.X.shape[1]
         self.example_ = np.array(data.X[:2])
         self.about_: dict[str, Any] = {}
 
     def class_attributes(self, which: str = "unseen") -> pd.DataFrame:
-        """The attributes, before pre-processing, of the classes known from fitting.
-
-        Parameters
-        ----------
-        which : "unseen", "seen", "all" or "none"
+        """The attributes, before pre-processing, of the "unseen", "seen", "all" or "none" of the classes of ``fit``.
 
         Raises
         ------
@@ -264,8 +260,18 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any, classes: Classes = "unseen") -> Array:
         """The name of the most likely class of each image of X (L, p); ``classes`` as in :meth:`predict_stages`."""
         table = self._candidates(classes)
-        names = self.classes_ if isinstance(classes, str) and classes == "unseen" else np.array(table.index)
-        return names[self._stages(X, table).scores.argmax(axis=1)]
+        return class_table.name_array(table.index)[self._stages(X, table).scores.argmax(axis=1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, classes: Classes = "unseen") -> float:
+        """Accuracy on images X (L, p) of the classes y (L,), chosen among ``classes`` as in :meth:`predict_stages`.
+
+        Raises
+        ------
+        UserError
+            If no image is of one of these classes: images of seen classes cannot be scored among unseen ones.
+        """
+        class_table.check_some_known(y, self._candidates(classes).index)
+        return float(accuracy_score(y, self.predict(X, classes), sample_weight=sample_weight))
 
     @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any, classes: Classes = "unseen") -> Array:
@@ -292,9 +298,9 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if isinstance(classes, str):
             return self.class_attributes(classes)
-        if isinstance(classes, list | tuple | np.ndarray | pd.Index):
-            return rows_of(self.attributes_, classes)
-        return align(as_table(classes), self.attributes_.columns)
+        if isinstance(classes, pd.DataFrame | Mapping):
+            return class_table.align(class_table.as_table(classes, "classes"), self.attributes_.columns)
+        return class_table.rows_of(self.attributes_, classes)
 
     def _features(self, X: Any) -> Array:
         check_is_fitted(self)
@@ -307,7 +313,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         X = self._features(X)
         if not len(table):
             raise UserError("there is no class to choose from; add some, or take those of training.")
-        Z = self.semantics_.transform(values(table))
+        Z = self.semantics_.transform(class_table.values(table))
         prediction = self.inference_.predict(self.model_, self.preprocess_.transform(X), Z, self.statistics_)
         return self.decision_.apply(prediction)
 
@@ -319,7 +325,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         for name in getattr(self.model_, "training_only", ()):
             vars(state["model_"]).pop(name, None)
         table = self.attributes_
-        state["table"] = [list(table.index), table.to_numpy(), list(table.columns) if has_names(table) else None]
+        names = class_table.column_names(table.columns) or None
+        state["table"] = [list(table.index), table.to_numpy(), names]
         model_file.write(Path(path), state)
 
     @classmethod
@@ -341,10 +348,3 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         fitted = cls()
         fitted.__dict__.update(state, attributes_=pd.DataFrame(rows, pd.Index(names, dtype=object), columns))
         return fitted
-
-
-def _alike(members: Any, key: Any) -> list[list[int]]:
-    groups: dict[str, list[int]] = {}
-    for i in members:
-        groups.setdefault(key(i), []).append(i)
-    return list(groups.values())

@@ -12,48 +12,60 @@ from zsl.checks import Array
 from zsl.errors import UserError, did_you_mean
 
 
-def as_table(attributes: Any) -> pd.DataFrame:
+def as_table(attributes: Any, where: str = "attributes") -> pd.DataFrame:
     """Class attributes as a DataFrame of floats with one row for each class.
+
+    Parameters
+    ----------
+    where : str
+        What messages call the table.
 
     Raises
     ------
     UserError
-        For something that is no table, rows of different lengths, values that are no numbers, repeated names.
+        For something that is no table, rows of different lengths, values that are no numbers, repeated names, and a
+        class without any value.
     """
     if isinstance(attributes, pd.Series):
         attributes = attributes.to_dict()
     if isinstance(attributes, Mapping):
         lengths = {np.size(row) for row in attributes.values()}
         if len(lengths) > 1:
-            raise UserError(
-                f"attributes has rows of {min(lengths)} to {max(lengths)} values; give all classes as many."
-            )
+            raise UserError(f"{where} has rows of {min(lengths)} to {max(lengths)} values; give all classes as many.")
         rows = {name: np.ravel(np.asarray(row, dtype=object)) for name, row in attributes.items()}
         attributes = pd.DataFrame.from_dict(rows, orient="index")
     if not isinstance(attributes, pd.DataFrame):
         raise UserError(
-            "attributes is needed: a DataFrame with a row for each class, or a mapping of class names to rows."
+            f"{where} is needed: a DataFrame with a row for each class, or a mapping of class names to rows."
         )
     try:
         table = attributes.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise UserError(f"attributes must be numbers, with NaN or None for what is unknown ({error}).") from None
+        raise UserError(f"{where} must be numbers, with NaN or None for what is unknown ({error}).") from None
     repeated = table.index[table.index.duplicated()]
     if len(repeated):
         raise UserError(f"the class {repeated[0]!r} has more than one row of attributes; give each class one.")
+    repeated = table.columns[table.columns.duplicated()]
+    if len(repeated):
+        raise UserError(f"{where} has more than one column {repeated[0]!r}; give each attribute one.")
+    empty = table.isna().all(axis=1).to_numpy() & (table.shape[1] > 0)
+    if empty.any():
+        raise UserError(
+            f"the class {table.index[empty][0]!r} has no attribute value at all; give it some, or remove it."
+        )
     infinite = np.isinf(table.to_numpy())
     if infinite.any():
         raise UserError(f"the class {table.index[infinite.any(axis=1)][0]!r} has an infinite attribute; give a number.")
     return table
 
 
-def has_names(table: pd.DataFrame) -> bool:
-    """Whether the columns of a table are named, rather than numbered."""
-    return not isinstance(table.columns, pd.RangeIndex) and all(isinstance(c, str) for c in table.columns)
+def column_names(columns: pd.Index) -> list[str]:
+    """The names of columns as text; empty if they are counted from 0, as pandas does by itself."""
+    return [] if columns.equals(pd.RangeIndex(len(columns))) else [str(c) for c in columns]
 
 
 def align(table: pd.DataFrame, known: pd.Index, where: str = "classes") -> pd.DataFrame:
-    """A table of new classes with the columns ``known``: by name where both have names, else in order.
+    """A table of new classes with the columns ``known``: by name where both have names, else by position.
 
     Parameters
     ----------
@@ -65,15 +77,16 @@ def align(table: pd.DataFrame, known: pd.Index, where: str = "classes") -> pd.Da
     UserError
         For an attribute that the table does not have, or another number of columns.
     """
-    if has_names(pd.DataFrame(columns=known)) and set(known) & set(map(str, table.columns)):
-        table = table.rename(columns=str)
-        lacking = [a for a in known if a not in table.columns]
+    labels, known_labels = [[str(c) for c in columns] for columns in (table.columns, known)]
+    if column_names(table.columns) and (column_names(known) or set(labels) == set(known_labels)):
+        table = table.set_axis(labels, axis=1)
+        lacking = [a for a in known_labels if a not in labels]
         if lacking:
             raise UserError(
                 f"{where} has no column {lacking[0]!r}; every attribute of training needs one (an empty field is "
                 "unknown)."
             )
-        return table[list(known)]
+        return table[known_labels].set_axis(known, axis=1)
     if table.shape[1] != len(known):
         raise UserError(
             f"{where} has {table.shape[1]} attributes where training had {len(known)}; give the same attributes in the "
@@ -82,14 +95,81 @@ def align(table: pd.DataFrame, known: pd.Index, where: str = "classes") -> pd.Da
     return table.set_axis(known, axis=1)
 
 
-def rows_of(table: pd.DataFrame, names: Iterable[Any]) -> pd.DataFrame:
-    """The rows of a table for these class names, in their order.
+def name_array(names: Iterable[Any]) -> Array:
+    """Class names as an array of their own type, as scikit-learn's metrics need it; mixed types stay objects.
+
+    Examples
+    --------
+    >>> name_array([7, 8]), name_array(["zebra", 5])
+    (array([7, 8]), array(['zebra', 5], dtype=object))
+    """
+    names = list(names)
+    mixed = len({isinstance(name, str) for name in names}) > 1
+    return np.array(names, dtype=object if mixed else None)
+
+
+def check_no_missing(y: Any) -> None:
+    """Refuse labels of which one is None or NaN.
+
+    Raises
+    ------
+    UserError
+        With the number of the row.
+    """
+    labels = np.asarray(y, dtype=object)
+    missing = np.flatnonzero(pd.isna(labels)) if labels.ndim == 1 else np.zeros(0)
+    if len(missing):
+        raise UserError(f"y has no class name in row {missing[0]}; leave images of unknown class out of fit.")
+
+
+def check_some_known(y: Any, classes: Iterable[Any]) -> None:
+    """Refuse labels of which none is among ``classes``, since every answer would count as wrong.
+
+    Raises
+    ------
+    UserError
+        With some of the classes.
+    """
+    classes = list(classes)
+    if len(y) and not set(np.asarray(y).tolist()) & set(classes):
+        some = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+        raise UserError(
+            f"y has none of the classes that are chosen from ({some}); score images of these classes, set classes, or "
+            "divide by zsl.model_selection.ClassFold."
+        )
+
+
+def labels_of(y: Array, table: pd.DataFrame) -> Array:
+    """The position (n,) in the table of each class name y (n,).
 
     Raises
     ------
     UserError
         For a name that the table does not have.
     """
+    index = {name: c for c, name in enumerate(table.index)}
+    for name in pd.unique(y).tolist():
+        if name not in index:
+            other = next((repr(n) for n in index if str(n) == str(name)), None)
+            remedy = f"it has {other}, of another type: give both the same type" if other else "add one"
+            hint = "" if other else did_you_mean(str(name), map(str, index))
+            raise UserError(f"attributes has no row for the class {name!r} of y{hint}; {remedy}.")
+    return np.array([index[name] for name in y.tolist()], dtype=np.int64)
+
+
+def rows_of(table: pd.DataFrame, names: Iterable[Any]) -> pd.DataFrame:
+    """The rows of a table for these class names, in their order.
+
+    Raises
+    ------
+    UserError
+        For a name that the table does not have, and for something that is no list of names.
+    """
+    if np.ndim(names) != 1:  # type: ignore[arg-type]
+        raise UserError(
+            "classes is a word (unseen, seen, all), a list of class names, or a table: a DataFrame with a row for each "
+            "class, or a mapping of class names to rows."
+        )
     names = list(names)
     for name in names:
         if name not in table.index:

@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from zsl.checks import Array
 from zsl.data.dataset import ZeroShotData
-from zsl.errors import raise_if_interrupted
+from zsl.errors import UserError, raise_if_interrupted
 from zsl.evaluation import class_accuracy
 from zsl.evaluation.calibration import fit_temperature, nll
 from zsl.evaluation.generalized import best_offset
@@ -101,8 +101,13 @@ def decide(
         return Decision()
     everything = calibrate and generalized and len(data.y_test_seen) > 0
     splits = validate(classifier, data, n_splits=n_splits, seed=seed, generalized=everything)
+    if calibrate and not splits:
+        raise UserError(
+            f"calibrate needs five seen classes or more, of which three are held out, and there are {len(data.seen)}; "
+            "set it to false."
+        )
     decision = choose_rule([s.prediction for s in splits], [s.y for s in splits]) if fallback else Decision()
-    if calibrate and splits:
+    if calibrate:
         name = decision.apply(splits[0].prediction).chosen.name
         decision.temperature = common_temperature([(s.prediction.stage(name).scores, s.y) for s in splits])
         if splits[0].generalized is not None:

@@ -188,6 +188,22 @@ def fit_all(models: Sequence[Any], X: Array, y: Array, Z: Array, Z_unseen: Array
         yield from (model.fit(X, y, Z, Z_unseen) for model in models)
 
 
+def alike(members: Iterable[int], key: Callable[[int], str]) -> list[list[int]]:
+    """Group members by key, in the order in which the keys come first."""
+    groups: dict[str, list[int]] = {}
+    for i in members:
+        groups.setdefault(key(i), []).append(i)
+    return list(groups.values())
+
+
+def check_model(model: Any) -> None:
+    """Refuse what has no ``scores``, and a class in place of a model."""
+    if isinstance(model, type) or not hasattr(model, "scores"):
+        raise UserError(
+            f"model={model!r} has no fit and scores as those of zsl.models have; give one, such as Ridge()."
+        )
+
+
 class InductiveModel(PredictMixin, BaseEstimator):
     """Base class of inductive models, which learn from seen images and their attributes alone.
 

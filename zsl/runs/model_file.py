@@ -14,7 +14,7 @@ from typing import Any
 
 import skops.io
 
-from zsl.errors import UserError, atomic, reason
+from zsl.errors import UserError, atomic, reason, writing
 
 MODEL = "model.skops"
 """The name of the file in a run folder"""
@@ -44,7 +44,7 @@ def write(path: Path, state: Mapping[str, Any]) -> None:
     CannotBeSaved
         If a value has no safe form.
     """
-    with atomic(path) as part:
+    with writing(path, "choose another file"), atomic(path) as part:
         try:
             skops.io.dump({"format": _FORMAT, **state}, part)
         except OSError:
