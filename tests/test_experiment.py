@@ -19,7 +19,8 @@ from zsl.data.readers import digits
 from zsl.errors import UserError
 from zsl.evaluation import evaluate
 from zsl.experiment.loading import load, load_dataset
-from zsl.experiment.metrics import warn_below_chance
+from zsl.experiment.metrics import warn_of_accuracy
+from zsl.experiment.setup import checked
 from zsl.inference import nearest
 from zsl.models import CoupledDictionaries
 
@@ -119,11 +120,13 @@ def test_number_like_names_must_be_quoted(cifar_awa):
 def test_far_below_chance_is_suspicious(caplog):
     # Attributes of digits against images of the mirrored classes: the failure that shows as nothing but a number.
     data = load_dataset("digits")
-    warn_below_chance({"acc_class": 0.01}, data)
+    warn_of_accuracy({"acc_class": 0.01}, data)
     assert "far below chance" in caplog.text
     caplog.clear()
-    warn_below_chance({"acc_class": 0.33}, data)
+    warn_of_accuracy({"acc_class": 0.33}, data)
     assert not caplog.text
+    warn_of_accuracy({"acc_class": 1.0}, load(checked(compose(["split=random", "split.n_unseen=1"]))))
+    assert "only one class is unseen" in caplog.text
 
 
 def test_digits_table_is_complete_and_distinct():

@@ -135,9 +135,11 @@ def confusion(stage: Stage, data: ZeroShotData) -> dict[str, dict[str, int]]:
     return out
 
 
-def warn_below_chance(found: dict[str, float], data: ZeroShotData) -> None:
-    """Warn if the accuracy is far below chance: labels may not match the attribute table, which fails silently."""
+def warn_of_accuracy(found: dict[str, float], data: ZeroShotData) -> None:
+    """Warn if the accuracy says nothing, or is so far below chance that labels may not match the attribute table."""
     chance = 1 / len(data.unseen)
+    if chance == 1:
+        log.warning("only one class is unseen, so every answer is right; take two unseen classes or more.")
     accuracy = found.get("acc_class", 1.0)
     if accuracy < chance / 2 and len(data.X_unseen) >= 50:
         log.warning(

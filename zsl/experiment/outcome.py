@@ -45,7 +45,7 @@ def evaluate(
     found["peak_rss_mb"] = metrics.peak_rss_mb()
     if selection is not None:
         found["tune_acc_class"] = selection.acc_class
-    metrics.warn_below_chance(found, data)
+    metrics.warn_of_accuracy(found, data)
     dictionaries = {name: getattr(fitted.model_, f"{name}_", None) for name in ("Dx", "Dz")}
     return Result(
         key=result_key(setup, data, fitted, prediction, selection),

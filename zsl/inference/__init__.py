@@ -1,6 +1,6 @@
 """From images to attributes to classes: the rules, and :class:`Inference`, which runs the rules that a setting names.
 
-A new rule is a function with a decorator of :mod:`zsl.inference.rules` in a module of this package.
+A new rule is a function with a decorator of :mod:`zsl.inference.rules`, in a module of this package or of your own.
 """
 
 from zsl.inference.attributes import Attributes, agnostic, aware

@@ -122,15 +122,18 @@ def show(result: Result, folder: Path, link: str | None) -> None:
     table = Table("stage")
     for column in columns:
         table.add_column(column, justify="right")
+    answer = result.prediction.chosen.name
     for stage in stages:
         values = [result.metrics.get(f"{stage}/{column}", math.nan) for column in columns]
-        table.add_row(stage, *(f"{v:.3f}" for v in values))
+        table.add_row(f"{stage} (the answer)" if stage == answer else stage, *(f"{v:.3f}" for v in values))
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(width=140)  # a pipe or a log file has no width of its own
     console.print(_heading(result), highlight=False)
-    console.print(table)
+    if columns:
+        console.print(table)
     lines = {
+        "accuracy": "" if columns else f"no test image has a known class; the answers are in {PREDICTIONS}",
         "uses": "; ".join(key["information_used"]),
         "settings": settings(key),
         "time": f"fit {result.metrics['time_fit_s']:.2f} s, inference {result.metrics['time_infer_s']:.2f} s",
@@ -156,7 +159,8 @@ def _heading(result: Result) -> str:
     unknown = images - sum(row["images"] for row in result.per_class)
     return (
         f"[bold]{key['dataset']['name']} / {key['feature']['name']} / {split} / seed {key['seed']}[/bold]: "
-        f"{n} unseen classes, {images} test images" + (f" ({unknown} of unknown class)" if unknown else "")
+        f"{n} unseen class{'es' if n > 1 else ''}, {images} test images"
+        + (f" ({unknown} of unknown class)" if unknown else "")
         + f", chance {1 / n:.3f}"
     )  # fmt: skip
 
@@ -165,7 +169,7 @@ def settings(key: Mapping[str, Any]) -> str:
     """Say in one line how the settings of a result were chosen: the rule, the search, the settings."""
     tune = key.get("tune")
     if not tune:
-        return str(key["selection"])
+        return "as given, not tuned"
     search = {"grid": "a grid", "random": "random search", "optuna": "Optuna"}.get(tune["search"], tune["search"])
     chosen = ", ".join(f"{k}={v}" for k, v in tune["chosen"].items())
     return f"{key['selection']} ({search}, {len(tune['folds'])} folds): {chosen}"
