@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(cfg: DictConfig, folder: Path | None = None) -> Result:
-    """Check a configuration, load, choose settings, fit, predict, decide, evaluate, write.
+    """Check a configuration, load, choose settings, fit, predict, decide which stage answers, evaluate, write.
 
     Parameters
     ----------

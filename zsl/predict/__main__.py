@@ -90,7 +90,7 @@ def read_input(
     trained = classifier.about_.get("network")
     if trained and network and _network(trained) != _network(network):
         raise UserError(f"{path} holds features of another network than training's; extract them with the same.")
-    return X, list(files) or [str(i) for i in range(len(X))]
+    return X, list(files) or [str(i) for i in range(1, len(X) + 1)]  # as in predictions.csv
 
 
 def _network(text: str) -> dict[str, Any]:
