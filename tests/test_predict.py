@@ -72,7 +72,7 @@ def test_files_of_features(trained, tmp_path, capsys, suffix):
     assert lines[0] == "image,class_1,score_1,class_2,score_2"
     expected = [raw.unseen_names[m] for m in result.prediction.scores[:6].argmax(axis=1)]
     assert [line.split(",")[1] for line in lines[1:]] == expected
-    assert lines[1].startswith("0.jpg," if suffix == ".npz" else "0,")
+    assert lines[1].startswith("0.jpg," if suffix == ".npz" else "1,")
 
 
 def test_json_and_new_classes_from_a_file(trained, tmp_path):
