@@ -41,6 +41,17 @@ from zsl.errors import UserError
         ("experiment=null|~tune|model.n_atoms=64|seed=0,1", "experiment=null|~tune|model.n_atoms=64|seed=0,1"),
         ("split@x.split=645_72|+split=1", "split@x.split='645_72'|+split='1'"),
         ("feature.name='a=b,c'", "feature.name='a=b,c'"),
+        ("model=mine|model.width=1,2|-m", "-m|model=mine|++model.width=1,2"),
+        ("model=coupled,mine|model.width=1|inference.a.b=1", "model=coupled,mine|++model.width=1|inference.a.b=1"),
+        (
+            "inference=mine|inference.mine.power=2|inference.fallback=true",
+            "inference=mine|++inference.mine.power=2|inference.fallback=true",
+        ),
+        ("inference.labels=my.rule|inference.rule.power=2", "inference.labels=my.rule|++inference.rule.power=2"),
+        (
+            "solver=admm|solver.n=1|model=choice(eszsl,sae)|model.lam=1",
+            "solver=admm|solver.n=1|model=eszsl,sae|model.lam=1",
+        ),
     ],
 )
 def test_argv(words, expected):

@@ -158,7 +158,7 @@ def _unknown_key(key: str, overrides: list[str]) -> str:
             where = f"{parent}={option} has"
             break
     if not valid:
-        return f"{key} does not exist; `--cfg job` shows what does."
+        return f"{key} does not exist; `--cfg job` shows what does, and +{key}=... adds what a YAML does not list."
     return f"{key} does not exist{did_you_mean(leaf, valid)}; {where}: {', '.join(valid)}."
 
 

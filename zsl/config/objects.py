@@ -10,7 +10,7 @@ from typing import Any
 
 from zsl.checks import check_arguments
 from zsl.config.registry import DESCRIPTIVE, groups
-from zsl.errors import UserError
+from zsl.errors import UserError, did_you_mean
 
 
 def build(
@@ -51,7 +51,10 @@ def build(
     for key in values:
         if key not in parameters and not open_ended:
             valid = [k for k, p in parameters.items() if k not in given and p.kind is not p.POSITIONAL_ONLY]
-            raise UserError(f"{group}.{key} is not known to {node['_target_']}; it takes: {', '.join(valid)}.")
+            raise UserError(
+                f"{group}.{key} is not known to {node['_target_']}{did_you_mean(key, valid)}; it takes: "
+                f"{', '.join(valid) or 'no settings'}."
+            )
     for key, value in values.items():
         if isinstance(value, Mapping) and "_target_" in value:
             # ${solver} inside a model is still set as solver.KEY by the user.
