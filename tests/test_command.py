@@ -102,6 +102,7 @@ MISTAKES = [
     (["modl=coupled"], r"modl does not exist \(did you mean model\?\)"),
     (["model=copled"], r"model=copled does not exist \(did you mean coupled\?\); model has: .*coupled"),
     (["feature=lite9"], r"feature=lite9 does not exist.*feature has: .*resnet101.*feature\.name=NAME"),
+    (["feature=null"], r"feature=null chooses nothing; feature has: .*resnet101"),
     (["dataset.root"], r"cannot read the override 'dataset.root'; write KEY=VALUE"),
 ]
 

@@ -120,6 +120,8 @@ def quote_options(override: str) -> str:
     if not match or match["group"] not in groups():
         return override
     value = match["value"].strip()
+    if value in ("null", "") and match["group"] != "experiment":
+        raise UserError(f"{override} chooses nothing; {match['group']} has: {', '.join(options(match['group']))}.")
     sweep = _SWEEP.match(value)
     if match["group"] == "experiment" and (sweep or "," in value):
         raise UserError(

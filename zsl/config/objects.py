@@ -61,6 +61,10 @@ def build(
             values[key] = build(value, key if key in groups() else f"{group}.{key}", allow_targets=allow_targets)
         elif value == "???":
             raise UserError(f"{group}.{key} has no value yet; give one: {group}.{key}=...")
+        elif (group, key) == ("model", "solver") and value is not None and not callable(value):
+            raise UserError(
+                f"{group}.solver={value!r} is not accepted: it should be a function; choose with solver=NAME."
+            )
     check_arguments(target, values, prefix=f"{group}.")
     if node.get("_partial_"):
         return partial(target, **values, **given)

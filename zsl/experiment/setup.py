@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from zsl.checks import Count, Seed, check_arguments, check_value
 from zsl.classifier import ZeroShotClassifier
-from zsl.config import compose, inference_arguments, options, resolve
+from zsl.config import check_nodes, compose, inference_arguments, options, resolve
 from zsl.config.objects import build, locate
 from zsl.data.load import load_table, load_transforms
 from zsl.data.subsets import subset
@@ -79,6 +79,7 @@ def checked(cfg: DictConfig) -> Setup:
         For whatever is wrong with the configuration, in a sentence that names the key.
     """
     config = resolve(cfg)
+    check_nodes(config)
     check_value(Seed, config["seed"], "seed")
     check_value(Count | None, config["threads"], "threads")
     for name in ("skip_existing", "save_model", "save_predictions"):
@@ -127,7 +128,7 @@ def checked(cfg: DictConfig) -> Setup:
 def _inference(node: dict[str, Any], allow: list[str]) -> Inference:
     arguments = inference_arguments(node)
     for kind in ("attributes", "labels"):
-        check_value(str, arguments[kind], f"inference.{kind}")
+        check_value(str, arguments.setdefault(kind, "auto"), f"inference.{kind}")
         if "." in arguments[kind]:
             arguments[kind] = locate(arguments[kind], f"inference.{kind}", allow)
     return Inference(**arguments)
