@@ -280,8 +280,9 @@ def test_a_file_that_is_something_else_or_cut_short_is_named(tmp_path, file, con
 
 
 def test_what_is_missing_is_named_with_what_is_there(tmp_path):
-    with pytest.raises(UserError, match=r"does not exist; python -m zsl\.data download NAME fetches it"):
-        load(tmp_path / "nowhere")
+    for name, way in (("xlsa17", "dataset.root=FOLDER says"), ("sun", "python -m zsl.data download sun fetches")):
+        with pytest.raises(UserError, match=f"does not exist; {way}"):
+            load(tmp_path / "nowhere", name=name)
     write_xlsa17(tmp_path)
     with pytest.raises(UserError, match=r"vgg19\.mat \(or \.npz\) is missing; the folder has: res101"):
         load(tmp_path, feature="vgg19")

@@ -39,6 +39,19 @@ def start(folder, *words):
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 
 
+WRONG = """
+import numpy as np
+
+
+def array(feature):
+    return np.eye(3)
+
+
+def unnamed():
+    return None
+"""
+
+
 @pytest.mark.parametrize("command", re.findall(r"^    (python -m zsl.main --config-dir.*)$", EXTEND, re.M))
 def test_commands_of_the_recipes_run(folder, command):
     out = start(folder, *shlex.split(command)[1:])
@@ -48,7 +61,7 @@ def test_commands_of_the_recipes_run(folder, command):
     assert accuracy > 0.6  # chance is one half
 
 
-MINE = ("-m", "zsl.main", "--config-dir", "conf", "allow_targets=[mine]", "dataset=shapes")
+MINE = ("-m", "zsl.main", "--config-dir", "conf", "allow_targets=[mine,wrong]", "dataset=shapes")
 
 
 @pytest.mark.parametrize(
@@ -62,11 +75,18 @@ MINE = ("-m", "zsl.main", "--config-dir", "conf", "allow_targets=[mine]", "datas
             "model=ridge inference=manhattan inference.manhattan.powr=2",
             "inference.manhattan.powr does not exist; it has: power.",
         ),
+        (
+            "dataset._target_=wrong.array",
+            "wrong.array returned a value of type ndarray; a dataset returns a zsl.data.table.",
+        ),
+        ("dataset._target_=wrong.unnamed", "wrong.unnamed has no parameter feature"),
+        ("model=nearest_seen inference=manhattan", "inference.labels=manhattan do not go together: manhattan needs"),
         ("model=nearest_seen tune=class_cv", "such as 'tune.grid={model.width:[0.03,0.3]}'"),
         ("model=nearest_seen tune=class_cv tune.grid={model.widht:[1]}", "tune.grid: model.widht does not exist"),
     ],
 )
 def test_mistakes_with_the_components_end_in_one_sentence(folder, words, message):
+    (folder / "wrong.py").write_text(WRONG)
     out = start(folder, *MINE, *words.split())
     assert out.returncode == 1
     (line,) = out.stderr.strip().splitlines()
