@@ -85,6 +85,9 @@ def test_auto_is_the_proposed_split_or_a_random_one():
     assert (split.name, split.rows, split.origin["source"]) == ("proposed", proposed.rows, "proposed")
     with pytest.raises(UserError, match=r"split=auto: toy has no proposed split .*split=random split\.n_unseen=NUMBER"):
         splits.auto(table())
+    for toy, remedy in ((table(n_unseen=2), "split=random"), (table(), "split=random split.n_unseen=K")):
+        with pytest.raises(UserError, match=rf"no proposed split in its folder \(it has: none\); use {remedy}\.$"):
+            splits.stored(toy, name="proposed")
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,10 @@ def stored(
         has = ", ".join(table.splits) or "none"
         where = table.provenance.get("root", "its folder")
         hint = table.provenance.get("missing_splits", {}).get(source, "")
+        hint += "or " if hint else ""
         drawn = "split=random" if table.n_unseen else "split=random split.n_unseen=K"
         raise UserError(
-            f"split={name}: {table.name} has no {source} split in {where} (it has: {has}); {hint}or use {drawn}."
+            f"split={name}: {table.name} has no {source} split in {where} (it has: {has}); {hint}use {drawn}."
         )
     split = table.splits[source]
     seen = np.unique(table.labels[split.trainval]).size

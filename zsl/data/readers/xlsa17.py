@@ -43,7 +43,7 @@ def how_to_get(name: str) -> str:
         return "dataset.root=FOLDER says where it is"
     return (
         f"python -m zsl.data download {name} fetches it, or put it there by hand: xlsa17.zip is on the page of "
-        "'Zero-shot learning: the good, the bad and the ugly' (Xian et al.); ZSL_DATA (or dataset.root) says where it is"
+        "'Zero-shot learning: the good, the bad and the ugly' (Xian et al.); ZSL_DATA or dataset.root says where it is"
     )
 
 
