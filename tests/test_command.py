@@ -262,7 +262,7 @@ def test_the_sweep_line_on_a_folder_in_the_shape_of_sun(tmp_path, shared):
 
 # Where each command does its work, and arguments that lead there.
 COMMANDS = {
-    "zsl.predict.__main__": ("zsl.predict.__main__.ZeroShotClassifier.load", ["run", "images"]),
+    "zsl.predict.__main__": ("zsl.predict.__main__.ZeroShotClassifier.load", [__file__, "images"]),
     "zsl.tracking.__main__": ("zsl.tracking.maintain.repair", ["repair", "."]),
     "zsl.extract.__main__": ("zsl.extract.__main__.find_images", ["."]),
     "zsl.data.__main__": ("zsl.data.__main__._list", ["list"]),
