@@ -337,6 +337,21 @@ def test_other_files_are_refused(tmp_path, name, content, message):
         ZeroShotClassifier.load(tmp_path / name)
 
 
+class Mine(Ridge):
+    """A model outside zsl."""
+
+
+def test_a_model_of_ones_own_is_read_once_its_package_is_allowed(tmp_path, monkeypatch):
+    monkeypatch.setattr("zsl.models.Ridge", Mine)
+    run(compose(["dataset=synthetic", "tracking=none", "model=ridge"]), tmp_path)
+    with pytest.raises(
+        UserError, match=r'allow=\["test_classifier"\] in Python, --allow test_classifier for zsl.predict'
+    ):
+        ZeroShotClassifier.load(tmp_path / "model.skops")
+    for allow in ("test_classifier", ["test_classifier"]):
+        assert type(ZeroShotClassifier.load(tmp_path / "model.skops", allow=allow).model_) is Mine
+
+
 class Stateful(Ridge):
     """A model whose fit leaves something behind that has no safe form."""
 

@@ -41,6 +41,17 @@ from zsl.errors import UserError
         ("experiment=null|~tune|model.n_atoms=64|seed=0,1", "experiment=null|~tune|model.n_atoms=64|seed=0,1"),
         ("split@x.split=645_72|+split=1", "split@x.split='645_72'|+split='1'"),
         ("feature.name='a=b,c'", "feature.name='a=b,c'"),
+        ("model=mine|model.width=1,2|-m", "-m|model=mine|++model.width=1,2"),
+        ("model=coupled,mine|model.width=1|inference.a.b=1", "model=coupled,mine|++model.width=1|inference.a.b=1"),
+        (
+            "inference=mine|inference.mine.power=2|inference.fallback=true",
+            "inference=mine|++inference.mine.power=2|inference.fallback=true",
+        ),
+        ("inference.labels=my.rule|inference.rule.power=2", "inference.labels=my.rule|++inference.rule.power=2"),
+        (
+            "solver=admm|solver.n=1|model=choice(eszsl,sae)|model.lam=1",
+            "solver=admm|solver.n=1|model=eszsl,sae|model.lam=1",
+        ),
     ],
 )
 def test_argv(words, expected):
@@ -91,6 +102,7 @@ MISTAKES = [
     (["modl=coupled"], r"modl does not exist \(did you mean model\?\)"),
     (["model=copled"], r"model=copled does not exist \(did you mean coupled\?\); model has: .*coupled"),
     (["feature=lite9"], r"feature=lite9 does not exist.*feature has: .*resnet101.*feature\.name=NAME"),
+    (["feature=null"], r"feature=null chooses nothing; feature has: .*resnet101"),
     (["dataset.root"], r"cannot read the override 'dataset.root'; write KEY=VALUE"),
 ]
 
@@ -250,7 +262,7 @@ def test_the_sweep_line_on_a_folder_in_the_shape_of_sun(tmp_path, shared):
 
 # Where each command does its work, and arguments that lead there.
 COMMANDS = {
-    "zsl.predict.__main__": ("zsl.predict.__main__.ZeroShotClassifier.load", ["run", "images"]),
+    "zsl.predict.__main__": ("zsl.predict.__main__.ZeroShotClassifier.load", [__file__, "images"]),
     "zsl.tracking.__main__": ("zsl.tracking.maintain.repair", ["repair", "."]),
     "zsl.extract.__main__": ("zsl.extract.__main__.find_images", ["."]),
     "zsl.data.__main__": ("zsl.data.__main__._list", ["list"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import pytest
 from omegaconf import OmegaConf
@@ -13,6 +14,7 @@ from zsl.config.objects import build, locate
 from zsl.config.registry import DESCRIPTIVE
 from zsl.errors import UserError
 from zsl.experiment.run import run
+from zsl.experiment.setup import checked
 
 ALL = [
     (g, o)
@@ -76,6 +78,25 @@ def test_targets_outside_zsl_are_not_run():
         build({"_target_": "fractions.Fraction", "numerator": 1, "denominator": 2}, "x", allow_targets=["fractions"])
         == 0.5
     )
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("subset=3", "subset=3 is not accepted: it should be a group of settings"),
+        ("evaluation=1", "evaluation=1 is not accepted: it should be a group of settings"),
+        ("evaluation=null", "evaluation=None is not accepted: it should be a group of settings"),
+        ("inference.spread=3", "inference.spread=3 is not accepted: it should be a group of settings"),
+        ("~evaluation.calibrate", "evaluation.calibrate is missing; leave out ~evaluation.calibrate"),
+        ("~tune", "tune is missing; choose one with tune=NAME"),
+        ("allow_targets=1", "allow_targets=1 is not accepted: it should be a list, such as [a,b]"),
+        ("output_dir=null", "output_dir=None is not accepted: it should be the path of a folder"),
+        ("model.solver=3", "model.solver=3 is not accepted: it should be a function; choose with solver=NAME"),
+    ],
+)
+def test_a_value_of_another_kind_than_the_default_is_refused(override, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        checked(compose(["dataset=synthetic", override]))
 
 
 def test_build_says_which_key():

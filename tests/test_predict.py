@@ -99,16 +99,32 @@ def test_json_and_new_classes_from_a_file(trained, tmp_path):
         (["RUN", "x.npy", "--to", "out.txt"], "must end in .csv or .json"),
         (["RUN"], "the following arguments are required: INPUT;"),
         (["RUN", "x.npy", "colour=red"], "colour=red is not understood"),
-        (["nowhere", "x.npy"], "nowhere does not exist"),
+        (["nowhere", "x.npy"], "RUN=nowhere does not exist; give the folder of a run"),
+        (
+            ["EMPTY", "x.npy"],
+            "holds no model.skops; give a run's folder (those of a sweep are its subfolders 0, 1, ...)",
+        ),
+        (["CUT", "x.npy"], "model.skops is not a fitted classifier of zsl, or is damaged"),
+        (["RUN", "EMPTY"], "empty"),
+        (["RUN", "nan.npy"], "nan.npy holds nan in row 0, column 0"),
+        (["RUN", "few.npy"], "few.npy has 3 columns where 40 are needed"),
         (["0123456789abcdef0123456789abcdef", "x.npz"], "RUN is a run's folder, not its id in MLflow"),
         (["RUN", "x.npz", "--to", "no/x.csv"], "the folder no does not exist"),
     ],
 )
-def test_mistakes_end_in_a_sentence(trained, arguments, message, capsys):
-    folder, *_ = trained
-    assert main([str(folder) if a == "RUN" else a for a in arguments]) == 1
+def test_mistakes_end_in_a_sentence(trained, arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folders = {"RUN": trained[0], "EMPTY": tmp_path / "empty", "CUT": tmp_path / "cut"}
+    for name in ("EMPTY", "CUT"):
+        folders[name].mkdir()
+    whole = (trained[0] / "model.skops").read_bytes()
+    (tmp_path / "cut" / "model.skops").write_bytes(whole[: len(whole) // 2])
+    np.save("nan.npy", np.full((2, 40), np.nan))
+    np.save("few.npy", np.eye(3))
+    assert main([str(folders.get(a, a)) for a in arguments]) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line
+    assert "holds images" not in line
 
 
 def test_features_of_another_network_are_refused(trained, tmp_path):

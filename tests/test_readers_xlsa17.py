@@ -280,14 +280,14 @@ def test_a_file_that_is_something_else_or_cut_short_is_named(tmp_path, file, con
 
 
 def test_what_is_missing_is_named_with_what_is_there(tmp_path):
-    with pytest.raises(UserError, match=r"does not exist; python -m zsl\.data download NAME fetches it"):
-        load(tmp_path / "nowhere")
+    for name, way in (("xlsa17", "dataset.root=FOLDER"), ("sun", "python -m zsl.data download sun fetches it")):
+        with pytest.raises(UserError, match=f"does not exist; {way}"):
+            load(tmp_path / "nowhere", name=name)
     write_xlsa17(tmp_path)
     with pytest.raises(UserError, match=r"vgg19\.mat \(or \.npz\) is missing; the folder has: res101"):
         load(tmp_path, feature="vgg19")
-    (tmp_path / "att_splits.mat").unlink()
-    with pytest.raises(UserError, match=r"att_splits\.mat is missing"):
-        load(tmp_path)
+    with pytest.raises(UserError, match=r"table\.mat is missing"):
+        load(tmp_path, table="table.mat")
 
 
 def test_a_split_that_disagrees_with_the_class_list_is_refused(tmp_path):

@@ -33,12 +33,67 @@ def test_every_yaml_has_at_most_three_lines(folder):
     assert all(len(p.read_text().splitlines()) <= 3 for p in found)
 
 
+def start(folder, *words):
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *words, "tracking=none", "output_dir=out"]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+
+
+WRONG = """
+import numpy as np
+
+
+def array(feature):
+    return np.eye(3)
+
+
+def unnamed():
+    return None
+"""
+
+
 @pytest.mark.parametrize("command", re.findall(r"^    (python -m zsl.main --config-dir.*)$", EXTEND, re.M))
 def test_commands_of_the_recipes_run(folder, command):
-    words = [*shlex.split(command), "tracking=none", "output_dir=out"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    out = subprocess.run([sys.executable, *words[1:]], cwd=folder, env=env, capture_output=True, text=True)
+    out = start(folder, *shlex.split(command)[1:])
     assert out.returncode == 0, out.stderr
     assert "shapes / own / auto" in out.stdout or "shapes / own / random" in out.stdout
     accuracy = float(re.findall(r"│ [^│]+ │ +[\d.]+ │ +([\d.]+) │", out.stdout)[-1])
     assert accuracy > 0.6  # chance is one half
+
+
+MINE = ("-m", "zsl.main", "--config-dir", "conf", "allow_targets=[mine,wrong]", "dataset=shapes")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "model=nearest_seen model.widht=1",
+            "model.widht is not known to mine.NearestSeen (did you mean width?); it takes: ",
+        ),
+        (
+            "model=ridge inference=manhattan inference.manhattan.powr=2",
+            "inference.manhattan.powr does not exist; it has: power.",
+        ),
+        (
+            "dataset._target_=wrong.array",
+            "wrong.array returned a value of type ndarray; a dataset returns a zsl.data.table.",
+        ),
+        ("dataset._target_=wrong.unnamed", "wrong.unnamed has no parameter feature"),
+        ("model=nearest_seen inference=manhattan", "inference.labels=manhattan do not go together: manhattan needs"),
+        ("model=nearest_seen tune=class_cv", "such as 'tune.grid={model.width:[0.03,0.3]}'"),
+        ("model=nearest_seen tune=class_cv tune.grid={model.widht:[1]}", "tune.grid: model.widht does not exist"),
+    ],
+)
+def test_mistakes_with_the_components_end_in_one_sentence(folder, words, message):
+    (folder / "wrong.py").write_text(WRONG)
+    out = start(folder, *MINE, *words.split())
+    assert out.returncode == 1
+    (line,) = out.stderr.strip().splitlines()
+    assert message in line
+
+
+def test_settings_of_a_model_that_its_yaml_does_not_list_are_tuned(folder):
+    out = start(folder, *MINE, "model=nearest_seen", "tune=class_cv", "tune.grid={model.width:[0.1,0.3]}")
+    assert out.returncode == 0, out.stderr
+    assert "model.width=0." in out.stdout

@@ -85,6 +85,9 @@ def test_auto_is_the_proposed_split_or_a_random_one():
     assert (split.name, split.rows, split.origin["source"]) == ("proposed", proposed.rows, "proposed")
     with pytest.raises(UserError, match=r"split=auto: toy has no proposed split .*split=random split\.n_unseen=NUMBER"):
         splits.auto(table())
+    for toy, remedy in ((table(n_unseen=2), "split=random"), (table(), "split=random split.n_unseen=K")):
+        with pytest.raises(UserError, match=rf"no proposed split in its folder \(it has: none\); use {remedy}\.$"):
+            splits.stored(toy, name="proposed")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ def test_auto_is_the_proposed_split_or_a_random_one():
         (splits.folds, {"fold": 0, "n_folds": 9}, "more than the 8 classes"),
         (splits.combination, {"index": 8}, "split.index=8 is out of range: toy has 8 choices of 1"),
         (splits.from_file, {"path": None}, r"needs split\.path=FILE"),
-        (splits.from_file, {"path": "nowhere/none.txt"}, "cannot be read"),
+        (splits.from_file, {"path": "nowhere/none.txt"}, r"split\.path=nowhere/none\.txt does not exist"),
         (splits.stored, {"name": "standard"}, r"toy has no standard split .*it has: none.*use split=random"),
     ],
 )

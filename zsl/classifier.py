@@ -330,12 +330,12 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         model_file.write(Path(path), state)
 
     @classmethod
-    def load(cls, path: str | Path, allow: Sequence[str] = ()) -> Self:
+    def load(cls, path: str | Path, allow: str | Sequence[str] = ()) -> Self:
         """Read what :meth:`save` wrote; nothing in the file is executed.
 
         Parameters
         ----------
-        allow : sequence of str
+        allow : str or sequence of str
             Packages outside ``zsl`` whose classes the file may name. The file itself cannot allow any.
 
         Raises
@@ -343,7 +343,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         UserError
             If the file is something else, or names a class that is not allowed.
         """
-        state = model_file.read(Path(path), tuple(allow))
+        state = model_file.read(Path(path), (allow,) if isinstance(allow, str) else tuple(allow))
         names, rows, columns = state.pop("table")
         fitted = cls()
         fitted.__dict__.update(state, attributes_=pd.DataFrame(rows, pd.Index(names, dtype=object), columns))

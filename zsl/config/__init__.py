@@ -4,7 +4,7 @@ Nothing heavy is imported here, so that ``--help`` answers at once; :mod:`zsl.co
 """
 
 from zsl.config.argv import check_flags, normalise_argv, quote_options
-from zsl.config.composition import compose, explain, is_sweep, resolve
+from zsl.config.composition import check_nodes, compose, explain, is_sweep, resolve
 from zsl.config.registry import (
     DATA,
     OF_A_MODEL,
@@ -23,6 +23,7 @@ __all__ = [
     "PLACES",
     "TUNABLE",
     "check_flags",
+    "check_nodes",
     "compose",
     "conf_dir",
     "explain",

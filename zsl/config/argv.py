@@ -29,6 +29,8 @@ _NUMBER = re.compile(r"[+-]?\d[\d_]*\Z")
 _OVERRIDE = re.compile(r"(?P<key>\+{0,2}(?P<group>[A-Za-z_/]+)(@[^=]*)?)=(?P<value>.*)\Z", re.S)
 # dataset.semantics=image: the choice within a node that holds the pre-processing too.
 _SHORT = re.compile(r"^(dataset\.semantics)=(?![{\[])")
+# A setting of a component, whose signature says what there is: model.width, inference.manhattan.power.
+_SETTING = re.compile(r"(?:(dataset|model|solver|split|tracking)\.\w+|(inference)\.\w+\.\w+)=")
 _SWEEP = re.compile(r"(?P<function>choice|glob)\((?P<arguments>[^()\[\]=]*)\)\Z", re.S)
 
 
@@ -75,6 +77,7 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
     1. Flags first: Hydra's parser stops collecting overrides at the first flag (hydra issue 3053), so
        ``dataset=sun -m model.lam=1`` would be refused.
     2. Number-like options quoted: ``split=645_72`` is the integer 64572 in Hydra's grammar (hydra issue 1163).
+    3. ``++`` before settings of a component of the user's own, whose YAML need not list them.
     """
     flags, overrides, rest = [], [], list(argv)
     while rest:
@@ -89,7 +92,19 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
                 flags.append(rest.pop(0))
         else:
             overrides.append(quote_options(token))
-    return flags + overrides
+    return flags + [_addable(o, overrides) for o in overrides]
+
+
+def _addable(override: str, overrides: list[str]) -> str:
+    """``model.width=1`` -> ``++model.width=1`` for a component outside zsl; building it checks the name."""
+    match = _SETTING.match(override)
+    if match is None:
+        return override
+    group = match[1] or match[2]
+    chosen = [v for o in overrides if o.startswith(f"{group}=") for v in re.findall(r"[\w.-]+", o.partition("=")[2])]
+    # inference.labels=mine.rule and model._target_=mine.Model choose one without a YAML of its own.
+    own = any(re.match(rf"\+*{group}\.(_target_|labels|attributes)=[^=]*\.", o) for o in overrides)
+    return f"++{override}" if own or not set(chosen) <= {*options(group), "choice", "null"} else override
 
 
 def quote_options(override: str) -> str:
@@ -105,6 +120,8 @@ def quote_options(override: str) -> str:
     if not match or match["group"] not in groups():
         return override
     value = match["value"].strip()
+    if value in ("null", "") and match["group"] != "experiment":
+        raise UserError(f"{override} chooses nothing; {match['group']} has: {', '.join(options(match['group']))}.")
     sweep = _SWEEP.match(value)
     if match["group"] == "experiment" and (sweep or "," in value):
         raise UserError(

@@ -90,6 +90,45 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
     return {str(k): v for k, v in config.items()}
 
 
+def check_nodes(config: dict[str, Any]) -> None:
+    """Check that the keys of ``config.yaml`` are there, and that groups of settings, lists and folders are such.
+
+    Raises
+    ------
+    UserError
+        With the key of the first that is not.
+    """
+    from omegaconf import OmegaConf
+
+    expected, rules = (OmegaConf.to_container(OmegaConf.load(conf_dir() / f)) for f in ("config.yaml", "rules.yaml"))
+    assert isinstance(expected, dict)
+    assert isinstance(rules, dict)
+    needed = {k: v for k, v in expected.items() if k not in ("defaults", "hydra")}
+    needed |= {group: {} for group in groups() if group != "experiment"}
+    needed["dataset"] = {**expected["dataset"], "semantics": dict.fromkeys(("source", "missing"))}
+    # A YAML of the user's own may leave out the settings of rules.
+    inference = config.get("inference")
+    needed["inference"] = {k: {} for k in rules if k in inference} if isinstance(inference, dict) else {}
+    _check_node(config, needed, "")
+
+
+def _check_node(value: Any, expected: Any, key: str) -> None:
+    kinds: dict[type, str] = {dict: "a group of settings", list: "a list, such as [a,b]"}
+    kind = next((k for k in kinds if isinstance(expected, k)), None)
+    if kind and not isinstance(value, kind):
+        choice = f"; choose one with {key}=NAME" if key in groups() else ""
+        raise UserError(f"{key}={value!r} is not accepted: it should be {kinds[kind]}{choice}.")
+    if kind is dict:
+        for name, inner in expected.items():
+            path = f"{key}.{name}" if key else str(name)
+            if name not in value:
+                choice = f"; choose one with {path}=NAME" if path in groups() else f"; leave out ~{path}"
+                raise UserError(f"{path} is missing{choice}.")
+            _check_node(value[name], inner, path)
+    elif key in ("output_dir", "data_dir") and not isinstance(value, str):
+        raise UserError(f"{key}={value!r} is not accepted: it should be the path of a folder.")
+
+
 def _without_paths(value: Any) -> Any:
     """Paths, which Python callers may put in, as the text that records, files and stores hold."""
     if isinstance(value, dict):
@@ -158,7 +197,7 @@ def _unknown_key(key: str, overrides: list[str]) -> str:
             where = f"{parent}={option} has"
             break
     if not valid:
-        return f"{key} does not exist; `--cfg job` shows what does."
+        return f"{key} does not exist; `--cfg job` shows what does, and +{key}=... adds what a YAML does not list."
     return f"{key} does not exist{did_you_mean(leaf, valid)}; {where}: {', '.join(valid)}."
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from zsl.checks import check_arguments
 from zsl.config.registry import DESCRIPTIVE, groups
-from zsl.errors import UserError
+from zsl.errors import UserError, did_you_mean
 
 
 def build(
@@ -51,13 +51,20 @@ def build(
     for key in values:
         if key not in parameters and not open_ended:
             valid = [k for k, p in parameters.items() if k not in given and p.kind is not p.POSITIONAL_ONLY]
-            raise UserError(f"{group}.{key} is not known to {node['_target_']}; it takes: {', '.join(valid)}.")
+            raise UserError(
+                f"{group}.{key} is not known to {node['_target_']}{did_you_mean(key, valid)}; it takes: "
+                f"{', '.join(valid) or 'no settings'}."
+            )
     for key, value in values.items():
         if isinstance(value, Mapping) and "_target_" in value:
             # ${solver} inside a model is still set as solver.KEY by the user.
             values[key] = build(value, key if key in groups() else f"{group}.{key}", allow_targets=allow_targets)
         elif value == "???":
             raise UserError(f"{group}.{key} has no value yet; give one: {group}.{key}=...")
+        elif (group, key) == ("model", "solver") and value is not None and not callable(value):
+            raise UserError(
+                f"{group}.solver={value!r} is not accepted: it should be a function; choose with solver=NAME."
+            )
     check_arguments(target, values, prefix=f"{group}.")
     if node.get("_partial_"):
         return partial(target, **values, **given)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from zsl.checks import check_value
-from zsl.config.objects import build
+from zsl.config.objects import build, locate
 from zsl.data.table import ImageTable
 from zsl.errors import UserError
 
@@ -32,12 +33,21 @@ def load_table(dataset: Mapping[str, Any], feature: str, source: str | None, all
     check_value(str | None, source, "dataset.semantics.source")
     check_value(str, feature, "feature.name")
     given = {} if source is None else {"semantics": source}
+    target = dataset.get("_target_")
+    parameters = inspect.signature(locate(target, "dataset", allow)).parameters.values()
+    if not any(p.name == "feature" or p.kind is p.VAR_KEYWORD for p in parameters):
+        raise UserError(f"{target} has no parameter feature, the name of the features to read; add it to the function.")
     try:
-        return build(dataset, "dataset", skip=("semantics", "shuffle_attributes"), allow_targets=allow,
-                     feature=feature, **given)  # fmt: skip
+        table = build(dataset, "dataset", skip=("semantics", "shuffle_attributes"), allow_targets=allow,
+                      feature=feature, **given)  # fmt: skip
     except TypeError as error:
         if source is None or "'semantics'" not in str(error):
             raise
         raise UserError(
             f"dataset.semantics={source}: dataset={dataset['name']} has one attribute table; leave it at null."
         ) from None
+    if not isinstance(table, ImageTable):
+        raise UserError(
+            f"{target} returned a value of type {type(table).__name__}; a dataset returns a zsl.data.table.ImageTable."
+        )
+    return table

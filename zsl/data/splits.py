@@ -59,8 +59,10 @@ def stored(
         has = ", ".join(table.splits) or "none"
         where = table.provenance.get("root", "its folder")
         hint = table.provenance.get("missing_splits", {}).get(source, "")
+        hint += "or " if hint else ""
+        drawn = "split=random" if table.n_unseen else "split=random split.n_unseen=K"
         raise UserError(
-            f"split={name}: {table.name} has no {source} split in {where} (it has: {has}); {hint}or use split=random."
+            f"split={name}: {table.name} has no {source} split in {where} (it has: {has}); {hint}use {drawn}."
         )
     split = table.splits[source]
     seen = np.unique(table.labels[split.trainval]).size
@@ -146,6 +148,8 @@ def from_file(table: ImageTable, *, path: str | None, name: str = "file", seed: 
     if path is None:
         raise UserError("split=file needs split.path=FILE: a text file with one unseen class name per line.")
     where = str(Path(path).expanduser())
+    if not Path(where).is_file():
+        raise UserError(f"split.path={path} does not exist; give a text file with one unseen class name per line.")
     unseen = named_classes(table, read_lines(Path(where)), where)
     return hold_out(table, unseen, np.random.default_rng(seed), name, {"path": where, "seed": seed})
 

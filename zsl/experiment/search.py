@@ -188,8 +188,10 @@ class Tuning:
     seed: Seed = 0
 
     @classmethod
-    def of(cls, node: Mapping[str, Any], model: Mapping[str, Any]) -> Tuning | None:
+    def of(cls, node: Mapping[str, Any], model: Mapping[str, Any], settings: Mapping[str, Any]) -> Tuning | None:
         """The tuning that the configuration's nodes ``tune`` and ``model`` describe, or None.
+
+        ``settings`` are the model's, for the example in a message.
 
         Raises
         ------
@@ -203,8 +205,12 @@ class Tuning:
         if given["grid"] is None:
             grid = model.get("grid")
             if not grid:
+                # A number of the model, and a tenth or twice as much.
+                numbers = [(k, v) for k, v in settings.items() if type(v) in (int, float) and v and k != "seed"]
+                examples = [f"model.{k}:[{v / 10 if isinstance(v, float) else 2 * v:g},{v:g}]" for k, v in numbers]
+                example = (examples or ["feature.l2:[true,false]"])[0]
                 raise UserError(
-                    f"model={model.get('name')} has no grid; set tune.grid, such as tune.grid={{model.lam:[0.1,1]}}."
+                    f"model={model.get('name')} has no grid; set tune.grid, such as 'tune.grid={{{example}}}'."
                 )
             given["grid"] = {f"model.{k}": v for k, v in grid.items()}
         check_value(dict[str, Any], given["grid"], "tune.grid")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from zsl.checks import Count, Seed, check_arguments, check_value
 from zsl.classifier import ZeroShotClassifier
-from zsl.config import compose, inference_arguments, options, resolve
+from zsl.config import check_nodes, compose, inference_arguments, options, resolve
 from zsl.config.objects import build, locate
 from zsl.data.load import load_table, load_transforms
 from zsl.data.subsets import subset
@@ -77,6 +79,7 @@ def checked(cfg: DictConfig) -> Setup:
         For whatever is wrong with the configuration, in a sentence that names the key.
     """
     config = resolve(cfg)
+    check_nodes(config)
     check_value(Seed, config["seed"], "seed")
     check_value(Count | None, config["threads"], "threads")
     for name in ("skip_existing", "save_model", "save_predictions"):
@@ -115,7 +118,7 @@ def checked(cfg: DictConfig) -> Setup:
         shuffle_attributes=dataset["shuffle_attributes"],
         classifier=classifier,
         inference=inference,
-        tuning=Tuning.of(config["tune"], config["model"]),
+        tuning=Tuning.of(config["tune"], config["model"], classifier.model.get_params(deep=False)),
         generalized=evaluation["generalized"],
         tracker=build(config["tracking"], "tracking", allow_targets=allow, output_dir=config["output_dir"]),
         source=cfg,
@@ -125,7 +128,7 @@ def checked(cfg: DictConfig) -> Setup:
 def _inference(node: dict[str, Any], allow: list[str]) -> Inference:
     arguments = inference_arguments(node)
     for kind in ("attributes", "labels"):
-        check_value(str, arguments[kind], f"inference.{kind}")
+        check_value(str, arguments.setdefault(kind, "auto"), f"inference.{kind}")
         if "." in arguments[kind]:
             arguments[kind] = locate(arguments[kind], f"inference.{kind}", allow)
     return Inference(**arguments)
@@ -144,8 +147,15 @@ def _check_split(split: Mapping[str, Any], dataset: str) -> None:
     )
 
 
+def _settings_of(node: DictConfig, cfg: DictConfig) -> set[str]:
+    """The keys of a node, and the parameters of what it builds."""
+    if node.get("_target_") is None:
+        return {str(k) for k in node}
+    return {str(k) for k in node} | set(inspect.signature(locate(node["_target_"], "", cfg.allow_targets)).parameters)
+
+
 def _changed(cfg: DictConfig, settings: Mapping[str, Any]) -> DictConfig:
-    """A copy of the configuration with keys changed that exist already."""
+    """A copy of the configuration with keys changed that exist already, or that a component of it takes."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -153,10 +163,12 @@ def _changed(cfg: DictConfig, settings: Mapping[str, Any]) -> DictConfig:
     for key, value in settings.items():
         parent, _, leaf = key.rpartition(".")
         node = OmegaConf.select(cfg, parent) if parent else cfg
-        if not OmegaConf.is_dict(node) or leaf not in list(node):
+        # A rule refuses settings that it does not have, once it is built.
+        known = re.match(r"inference\.\w+\.\w+$", key) or (OmegaConf.is_dict(node) and leaf in _settings_of(node, cfg))
+        if not known:
             raise UserError(f"tune.grid: {key} does not exist; `--cfg job` shows what does.")
         try:
-            OmegaConf.update(cfg, key, value)
+            OmegaConf.update(cfg, key, value, force_add=True)
         except OmegaConfBaseException as error:
             raise UserError(f"tune.grid: {key}={value!r}: {' '.join(str(error).split())}") from error
     return cfg

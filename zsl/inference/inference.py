@@ -109,28 +109,28 @@ class Inference(BaseEstimator):
 
     def _check_pair(self, model: Any) -> None:
         attributes, labels = self.resolved(model)
-        name = type(model).__name__
+        names, name = (rule_name(attributes), rule_name(labels)), type(model).__name__
         label_rule = None if labels == NATIVE else rules.find("labels", labels)
         attribute_rule = None if attributes == NATIVE else rules.find("attributes", attributes)
         if labels == NATIVE and attributes != NATIVE:
             raise UserError(
-                f"inference.attributes={attributes} and inference.labels=own do not go together; own stands for the "
+                f"inference.attributes={names[0]} and inference.labels=own do not go together; own stands for the "
                 "model's native scores and is chosen for both (inference=own)."
             )
         if attribute_rule is None:
             if label_rule is not None and "Z_hat" in label_rule.asks_for:
                 raise UserError(
-                    f"inference.attributes=own and inference.labels={labels} do not go together: {labels} needs "
+                    f"inference.attributes=own and inference.labels={names[1]} do not go together: {names[1]} needs "
                     "predicted attributes; use inference.attributes=agnostic with a model that predicts attributes."
                 )
             return
         if not hasattr(model, "predict_attributes"):
             raise UserError(
-                f"inference.attributes={attributes} needs predicted attributes, and {name} has none; use inference=own."
+                f"inference.attributes={names[0]} needs predicted attributes, and {name} has none; use inference=own."
             )
         if "start" in attribute_rule.asks_for and not hasattr(model, "codes"):
             raise UserError(
-                f"inference.attributes={attributes} needs dictionaries, and {name} has none; "
+                f"inference.attributes={names[0]} needs dictionaries, and {name} has none; "
                 "use inference.attributes=agnostic."
             )
 

@@ -22,7 +22,7 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
-from zsl.checks import Array
+from zsl.checks import Array, as_matrix
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.class_table import align, as_table
 from zsl.errors import Parser, UserError, atomic, exit_status, writing
@@ -110,6 +110,7 @@ def _from_images(
     from zsl.extract.images import Images, image_files
     from zsl.extract.networks import NETWORKS
 
+    files = image_files(folder)
     text = classifier.about_.get("network")
     trained = _network(text) if text else {}
     name = settings.get("feature") or trained.get("name")
@@ -122,7 +123,6 @@ def _from_images(
     if name in NETWORKS and size == NETWORKS[name].size:
         size = None  # the network's own
     weights = Path(settings["feature.weights"]).expanduser() if "feature.weights" in settings else None
-    files = image_files(folder)
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch) / "features.npz"
         extract(Images(folder, files, ("",) * len(files)), name, target, weights=weights, device=device, size=size)
@@ -195,9 +195,17 @@ def _work(arguments: argparse.Namespace) -> None:
         raise UserError(
             f"RUN is a run's folder, not its id in MLflow ({run}); the tag zsl.folder on its page says where it is."
         )
+    if not run.exists():
+        raise UserError(f"RUN={run} does not exist; give the folder of a run, which the run printed last.")
+    if run.is_dir() and not (run / MODEL).is_file():
+        raise UserError(
+            f"{run} holds no {MODEL}; give a run's folder (those of a sweep are its subfolders 0, 1, ...), of a run "
+            "with save_model=true."
+        )
     classifier = ZeroShotClassifier.load(run / MODEL if run.is_dir() else run, allow=arguments.allow)
     added = read_classes(arguments.add.expanduser()) if arguments.add else None
     X, rows = read_input(arguments.input.expanduser(), classifier, settings, arguments.device)
+    X = as_matrix(X, str(arguments.input), n_columns=classifier.n_features_in_)
     ranking = rank(classifier, X, arguments.classes, added)
     if not to:
         write(ranking, rows, arguments.top, sys.stdout, as_json=arguments.json)

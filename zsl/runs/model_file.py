@@ -74,7 +74,7 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
             package = unknown[0].partition(".")[0]
             raise UserError(
                 f"{path} names {unknown[0]}, which is no registered part of zsl; if you trust it, allow its package: "
-                f"--allow {package}."
+                f'allow=["{package}"] in Python, --allow {package} for zsl.predict.'
             )
         state: dict[str, Any] = skops.io.load(path, trusted=named)
         if state.pop("format") != _FORMAT:
@@ -85,7 +85,9 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
         raise UserError(f"{path} does not exist; runs write it with save_model=true.") from None
     except Exception as error:
         # zip, JSON and NumPy fail in many ways on a file of another kind, and on half a file.
-        raise UserError(f"{path} is not a fitted classifier of zsl ({reason(error)}).") from None
+        raise UserError(
+            f"{path} is not a fitted classifier of zsl, or is damaged ({reason(error)}); copy it anew, or run again."
+        ) from None
     return state
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
+from zsl.data.catalogue import ENTRIES
 from zsl.data.readers.features import Features, feature_file, in_class_order, read_features
 from zsl.data.readers.files import as_text, need, read_lines, read_mat
 from zsl.data.readers.tables import (
@@ -32,12 +33,18 @@ log = logging.getLogger(__name__)
 
 # What classes are called where neither the table nor allclasses.txt names them.
 _UNNAMED = "class_{}"
-HOW_TO_GET = (
-    "python -m zsl.data download NAME fetches it, or put it there by hand: xlsa17.zip is on the page of 'Zero-shot "
-    "learning: the good, the bad and the ugly' (Xian et al.); ZSL_DATA (or dataset.root) says where it is"
-)
 # Keys of att_splits.mat that are no attribute table.
 _LOCS = ("trainval_loc", "test_seen_loc", "test_unseen_loc", "train_loc", "val_loc", "val_seen_loc", "val_unseen_loc")
+
+
+def how_to_get(name: str) -> str:
+    """What to do where a dataset is missing: how it is downloaded, if it can be."""
+    if name not in ENTRIES or not ENTRIES[name].archives:
+        return "dataset.root=FOLDER says where it is"
+    return (
+        f"python -m zsl.data download {name} fetches it, or put it there by hand: xlsa17.zip is on the page of "
+        "'Zero-shot learning: the good, the bad and the ugly' (Xian et al.); ZSL_DATA or dataset.root says where it is"
+    )
 
 
 def load(
@@ -75,12 +82,12 @@ def load(
     """
     folder = Folder(unpacked(root), cache)
     if not folder.root.is_dir():
-        raise UserError(f"dataset={name} is not here: the folder {folder.root} does not exist; {HOW_TO_GET}.")
-    path = feature_file(folder.root, feature, name, HOW_TO_GET)
+        raise UserError(f"dataset={name} is not here: the folder {folder.root} does not exist; {how_to_get(name)}.")
+    path = feature_file(folder.root, feature, name, how_to_get(name))
     found = read_features(folder, path)
     main = folder / table
     if not main.is_file():
-        raise UserError(f"dataset={name}: {main} is missing; {HOW_TO_GET}.")
+        raise UserError(f"dataset={name}: {main} is missing; {how_to_get(name)}.")
     stored = read_mat(folder.use(main))
     class_names = names_of(stored, folder, main, int(found.labels.max()) + 1)
     notes = list(leaks(stored, main))
