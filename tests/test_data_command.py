@@ -77,12 +77,12 @@ def test_check_works_without_features(shared, capsys):
     ("arguments", "status", "sentence"),
     [
         (["check", "awa3"], 1, "did you mean awa"),
-        (["check", "awa2", "--rot", "x"], 2, "not understood: --rot x"),
+        (["check", "awa2", "--rot", "x"], 1, "not understood: --rot x"),
         (["check", "digits", "split.n_unsen=3"], 1, "split.n_unsen does not exist (did you mean n_unseen?)"),
         (["check", "digits", "--root", "x"], 1, "dataset=digits has no folder"),
-        (["convert", "digits"], 2, "--to"),
-        (["nonsense"], 2, "invalid choice"),
-        ([], 2, "required"),
+        (["convert", "digits"], 1, "--to"),
+        (["nonsense"], 1, "invalid choice"),
+        ([], 1, "required"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(capsys, arguments, status, sentence):
