@@ -81,7 +81,7 @@ MINE = ("-m", "zsl.main", "--config-dir", "conf", "allow_targets=[mine,wrong]", 
         ),
         ("dataset._target_=wrong.unnamed", "wrong.unnamed has no parameter feature"),
         ("model=nearest_seen inference=manhattan", "inference.labels=manhattan do not go together: manhattan needs"),
-        ("model=nearest_seen tune=class_cv", "such as 'tune.grid={model.width:[0.03,0.3]}'"),
+        ("model=nearest_seen tune=class_cv", "such as 'tune.grid={model.width:[0.3,0.6]}'"),
         ("model=nearest_seen tune=class_cv tune.grid={model.widht:[1]}", "tune.grid: model.widht does not exist"),
     ],
 )

@@ -205,10 +205,8 @@ class Tuning:
         if given["grid"] is None:
             grid = model.get("grid")
             if not grid:
-                # A number of the model, and a tenth or twice as much.
-                numbers = [(k, v) for k, v in settings.items() if type(v) in (int, float) and v and k != "seed"]
-                examples = [f"model.{k}:[{v / 10 if isinstance(v, float) else 2 * v:g},{v:g}]" for k, v in numbers]
-                example = (examples or ["feature.l2:[true,false]"])[0]
+                numbers = ((k, v) for k, v in settings.items() if type(v) in (int, float) and v and k != "seed")
+                example = next((f"model.{k}:[{v:g},{2 * v:g}]" for k, v in numbers), "feature.l2:[true,false]")
                 raise UserError(
                     f"model={model.get('name')} has no grid; set tune.grid, such as 'tune.grid={{{example}}}'."
                 )

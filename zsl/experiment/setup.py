@@ -118,7 +118,7 @@ def checked(cfg: DictConfig) -> Setup:
         shuffle_attributes=dataset["shuffle_attributes"],
         classifier=classifier,
         inference=inference,
-        tuning=Tuning.of(config["tune"], config["model"], classifier.model.get_params(deep=False)),
+        tuning=Tuning.of(config["tune"], config["model"], vars(classifier.model)),
         generalized=evaluation["generalized"],
         tracker=build(config["tracking"], "tracking", allow_targets=allow, output_dir=config["output_dir"]),
         source=cfg,
