@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,17 +30,24 @@ def central_differences(value: Callable[[np.ndarray], float], x: np.ndarray, ste
     return (8 * near - far) / (12 * step)
 
 
+COMPILE = """
+import sys
+import numpy as np
+from zsl.sparse import sparse_encode
+
+X = np.random.default_rng(0).standard_normal((300, 12)).astype(sys.argv[1])
+sparse_encode(X, X[:30], 0.1)
+sparse_encode(X[:2], np.repeat(X, 2, axis=0), 0.1)
+"""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Compile the kernels once, before workers start that would each compile them, and give each worker one core."""
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         # Threads of the linear algebra that wait for each other's cores double the time of the suite.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        from zsl.sparse import sparse_encode
-
-        for dtype in (np.float64, np.float32):
-            X = np.random.default_rng(0).standard_normal((300, 12)).astype(dtype)
-            sparse_encode(X, X[:30], 0.1)
-            sparse_encode(X[:2], np.repeat(X, 2, axis=0), 0.1)
+        compilers = [subprocess.Popen([sys.executable, "-c", COMPILE, dtype]) for dtype in ("float64", "float32")]
+        assert [compiler.wait() for compiler in compilers] == [0, 0]
 
 
 @pytest.fixture

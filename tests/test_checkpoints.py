@@ -145,7 +145,8 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", ["tune", pytest.param("sweep", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 def test_a_killed_tune_or_sweep_goes_on_by_the_same_command(tmp_path, way):
     def start(folder, *more):
         command = [sys.executable, "-m", "zsl.main", "dataset=synthetic", "model.n_iter=40", "inference=aag",

@@ -10,7 +10,9 @@ import sys
 
 import pytest
 
+from commands import zsl
 from conftest import ROOT
+from zsl.inference import rules
 
 EXTEND = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Extend")[2]
 
@@ -85,11 +87,18 @@ MINE = ("-m", "zsl.main", "--config-dir", "conf", "allow_targets=[mine,wrong]", 
         ("model=nearest_seen tune=class_cv tune.grid={model.widht:[1]}", "tune.grid: model.widht does not exist"),
     ],
 )
-def test_mistakes_with_the_components_end_in_one_sentence(folder, words, message):
+def test_mistakes_with_the_components_end_in_one_sentence(folder, monkeypatch, words, message):
     (folder / "wrong.py").write_text(WRONG)
-    out = start(folder, *MINE, *words.split())
+    monkeypatch.syspath_prepend(folder)
+    # The modules and the rules that they register are forgotten after each case.
+    monkeypatch.setattr(rules, "_RULES", {kind: dict(found) for kind, found in rules._RULES.items()})
+    try:
+        out = zsl(*MINE[2:], "tracking=none", *words.split(), cwd=folder)
+    finally:
+        for name in ("mine", "wrong"):
+            sys.modules.pop(name, None)
     assert out.returncode == 1
-    (line,) = out.stderr.strip().splitlines()
+    (line,) = out.err.strip().splitlines()
     assert message in line
 
 
