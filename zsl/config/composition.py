@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,18 +99,28 @@ def check_nodes(config: dict[str, Any]) -> None:
     UserError
         With the key of the first that is not.
     """
-    from omegaconf import OmegaConf
-
-    expected, rules = (OmegaConf.to_container(OmegaConf.load(conf_dir() / f)) for f in ("config.yaml", "rules.yaml"))
-    assert isinstance(expected, dict)
-    assert isinstance(rules, dict)
-    needed = {k: v for k, v in expected.items() if k not in ("defaults", "hydra")}
-    needed |= {group: {} for group in groups() if group != "experiment"}
-    needed["dataset"] = {**expected["dataset"], "semantics": dict.fromkeys(("source", "missing"))}
+    needed, rules = _needed_nodes(conf_dir())
     # A YAML of the user's own may leave out the settings of rules.
     inference = config.get("inference")
-    needed["inference"] = {k: {} for k in rules if k in inference} if isinstance(inference, dict) else {}
-    _check_node(config, needed, "")
+    present: dict[str, Any] = {k: {} for k in rules if k in inference} if isinstance(inference, dict) else {}
+    _check_node(config, {**needed, "inference": present}, "")
+
+
+@cache
+def _needed_nodes(conf: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The keys that every configuration has, with values of their kinds, and the names of the rules with settings.
+
+    The files are read once in a process, since every trial of tuning is checked.
+    """
+    from omegaconf import OmegaConf
+
+    expected, rules = (OmegaConf.to_container(OmegaConf.load(conf / f)) for f in ("config.yaml", "rules.yaml"))
+    assert isinstance(expected, dict)
+    assert isinstance(rules, dict)
+    needed = {str(k): v for k, v in expected.items() if k not in ("defaults", "hydra")}
+    needed |= {group: {} for group in groups() if group != "experiment"}
+    needed["dataset"] = {**expected["dataset"], "semantics": dict.fromkeys(("source", "missing"))}
+    return needed, tuple(map(str, rules))
 
 
 def _check_node(value: Any, expected: Any, key: str) -> None:
