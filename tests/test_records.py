@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from zsl.errors import UserError, atomic
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
 from zsl.models import CoupledDictionaries
+from zsl.report.records import read_records
 from zsl.runs import result
 from zsl.runs import status as records
 
@@ -113,7 +115,10 @@ def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch):
     assert not (day / "second" / "results.json").exists()
     # A table of the second folder alone has the record too; a table of both has it once.
     for folder in (day / "second", tmp_path):
-        assert records.records_of(folder) == [(day / "first" / "results.json").resolve()]
+        found = read_records(folder)["folder"]
+        assert [Path(place).resolve() / "results.json" for place in found] == [
+            (day / "first" / "results.json").resolve()
+        ]
     with pytest.raises(BaseException, match="fitted again"):
         run(compose([*overrides, "seed=1"]), day / "third")
 

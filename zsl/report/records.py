@@ -56,6 +56,7 @@ def read_records(folder: Path, *, needed: bool = True) -> pd.DataFrame:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; name the folder that holds the runs.")
     found: list[tuple[Path, dict[str, Any]]] = [(path, {}) for path in sorted(results(folder))]
+    present = set()
     for mark in sorted(skipped(folder)):
         about = read(mark)
         path = (mark.parent / str(about.get("record")) / RESULTS).resolve()
@@ -64,7 +65,12 @@ def read_records(folder: Path, *, needed: bool = True) -> pd.DataFrame:
     rows = []
     for path, about in found:
         try:
-            rows.append({**row(read(path), str(path.parent)), **about})
+            one = {**row(read(path), str(path.parent)), **about}
+            # A skipped job that names no other cell than the record itself is no further repetition.
+            same = (path.resolve(), one["experiment"], one["cell"])
+            if same not in present:
+                present.add(same)
+                rows.append(one)
         except (KeyError, TypeError, AttributeError) as error:
             log.warning("%s is no complete record (%s) and is left out; run it again.", path, error)
     if needed and not rows:

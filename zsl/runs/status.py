@@ -35,16 +35,6 @@ def results(output_dir: Path) -> Iterator[Path]:
     yield from walk(output_dir, RESULTS)
 
 
-def records_of(folder: Path) -> list[Path]:
-    """Every ``results.json`` under ``folder``, and those elsewhere for which jobs under ``folder`` were skipped."""
-    found = {path.resolve() for path in results(folder)}
-    for path in skipped(folder):
-        elsewhere = path.parent / str(read(path).get("record")) / RESULTS
-        if elsewhere.is_file():
-            found.add(elsewhere.resolve())
-    return sorted(found)
-
-
 def skipped(folder: Path) -> Iterator[Path]:
     """Every ``skipped.json`` under ``folder``: jobs whose result existed already."""
     yield from walk(folder, SKIPPED)
