@@ -17,6 +17,8 @@ from zsl.data.dataset import ZeroShotData
 from zsl.data.readers import digits, xlsa17
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
+from zsl.model_selection import ClassFold
+from zsl.model_selection.holdout import folds
 
 
 def table(n_classes: int = 8, per_class: int = 7, **fields) -> ImageTable:
@@ -171,11 +173,11 @@ def test_validation_folds_are_the_published_ones_where_they_divide_the_seen_clas
         (tmp_path / f"trainclasses{i}.txt").write_text("\n".join(c for c in seen if c != val) + "\n")
         (tmp_path / f"valclasses{i}.txt").write_text(val + "\n")
     loaded = xlsa17.load(str(tmp_path))
-    folds = splits.validation_folds(ZeroShotData.from_table(loaded, loaded.splits["proposed"]))
-    assert [val.tolist() for _, val in folds] == [[0], [3], [2]]
-    assert [train.tolist() for train, _ in folds] == [[1, 2, 3], [0, 1, 2], [0, 1, 3]]
+    data = ZeroShotData.from_table(loaded, loaded.splits["proposed"])
+    assert [val.tolist() for val in folds(data, 3, 0)] == [[0], [3], [2]]
+    assert [train.tolist() for train, _ in data.validation] == [[1, 2, 3], [0, 1, 2], [0, 1, 3]]
     other = ZeroShotData.from_table(loaded, splits.random(loaded, n_unseen=2, seed=1))
-    assert len(splits.validation_folds(other, k=2, seed=3)) == 2  # published lists name classes that are unseen here
+    assert len(folds(other, 2, 3)) == 2  # published lists name classes that are unseen here
     (tmp_path / "valclasses1.txt").write_text("grizzly+bear\n")
     with pytest.raises(UserError, match=r"'grizzly\+bear' is in trainclasses1\.txt as well"):
         xlsa17.load(str(tmp_path))
@@ -184,14 +186,15 @@ def test_validation_folds_are_the_published_ones_where_they_divide_the_seen_clas
 @given(n_classes=st.integers(4, 30), k=st.integers(2, 3), seed=st.integers(0, 1000))
 def test_seeded_validation_folds_partition_the_seen_classes(n_classes, k, seed):
     data = ZeroShotData.from_table(table(n_classes), splits.random(table(n_classes), n_unseen=1, seed=seed))
-    folds = splits.validation_folds(data, k=k, seed=seed)
-    assert_array_equal(np.sort(np.concatenate([val for _, val in folds])), np.arange(n_classes - 1))
-    for (train, val), (again, _) in zip(folds, splits.validation_folds(data, k=k, seed=seed), strict=True):
+    y = data.seen
+    found = list(ClassFold(k, seed).split(None, y))
+    assert_array_equal(np.sort(np.concatenate([val for _, val in found])), np.arange(n_classes - 1))
+    for (train, val), (again, _) in zip(found, ClassFold(k, seed).split(None, y), strict=True):
         assert_array_equal(np.sort(np.r_[train, val]), np.arange(n_classes - 1))
         assert_array_equal(train, again)
 
 
 def test_too_many_validation_folds_are_refused():
     data = ZeroShotData.from_table(table(4), splits.random(table(4), n_unseen=1))
-    with pytest.raises(UserError, match="4 validation folds need at least 4 seen classes, and there are 3"):
-        splits.validation_folds(data, k=4)
+    with pytest.raises(UserError, match="n_splits=4 does not fit 3 classes"):
+        next(ClassFold(4).split(None, data.seen))

@@ -107,7 +107,7 @@ def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoRet
         # A worker of joblib or submitit was killed, from outside or for its memory, and the launcher gives up.
         _fail(UserError("a job's process was killed, which ends its launcher; skip_existing=true goes on from here."))
     if isinstance(error, OSError) and error.filename is not None:
-        # This is about the output folder, since errors of files that are read are UserErrors.
+        # The file belongs to the output folder, because readers turn errors of what they read into UserErrors.
         _fail(UserError(f"{error.filename} cannot be written ({error.strerror}); set output_dir=FOLDER to another."))
     raise error
 

@@ -14,8 +14,7 @@ from typing import Annotated, Any
 import annotated_types as at
 import numpy as np
 
-from zsl.checks import Array, Count, Seed, check_value
-from zsl.data.dataset import ZeroShotData
+from zsl.checks import Array, Count, Seed
 from zsl.data.readers.files import read_lines
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
@@ -184,33 +183,6 @@ def named_classes(table: ImageTable, names: list[str], where: str) -> Array:
             f"{where} names {len(unseen)} of {len(table.class_names)} classes; some must be seen, some unseen."
         )
     return unseen
-
-
-def validation_folds(data: ZeroShotData, k: int = 3, seed: int = 0) -> list[tuple[Array, Array]]:
-    """Divisions of the seen classes into classes to train on and classes to validate on.
-
-    The published ones (``trainclasses1.txt``, ``valclasses1.txt``, ...) where the data have them for just these seen
-    classes; else ``k`` near-equal folds over classes under ``seed``.
-
-    Returns
-    -------
-    list of (train_classes, val_classes)
-        Ascending positions in ``data.seen``, the numbers that ``data.y`` counts.
-
-    Raises
-    ------
-    UserError
-        If there are fewer seen classes than folds.
-    """
-    if data.validation:
-        return list(data.validation)
-    check_value(Annotated[int, at.Ge(2)], k, "k")
-    check_value(Seed, seed, "seed")
-    n = len(data.seen)
-    if k > n:
-        raise UserError(f"{data.name}: {k} validation folds need at least {k} seen classes, and there are {n}.")
-    parts = np.array_split(np.random.default_rng(seed).permutation(n), k)
-    return [(np.setdiff1d(np.arange(n), part), np.sort(part)) for part in parts]
 
 
 def hold_out(table: ImageTable, unseen: Array, rng: np.random.Generator, name: str, origin: Mapping[str, Any]) -> Split:

@@ -178,11 +178,6 @@ class Inference(BaseEstimator):
             for rule in self._chain(model, pair)
         )
 
-    def without_transduction(self, model: Any) -> Inference:
-        """The inference that ends at the last inductive stage of this one, for a model."""
-        pair = [pair for pair in self._pairs(model) if TRANSDUCTIVE not in self._information(model, pair)][-1]
-        return Inference(*pair, settings=self.settings)
-
     def setting(self, rule: Rule) -> dict[str, Any]:
         """The settings of a rule, checked and completed by the rule's defaults."""
         return rule.checked((self.settings or {}).get(rule.name, {}))
