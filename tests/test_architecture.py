@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "model_selection": GROUND | {"data", "evaluation", "inference"},
     "classifier": GROUND | METHOD | {"runs"},
     "experiment": GROUND | METHOD | {"classifier", "runs"},
-    "tracking": {"errors", "checks", "runs"},
+    "tracking": {"errors", "checks", "config", "runs"},
     "extract": GROUND | {"data"},
     "predict": GROUND | {"data", "classifier", "runs", "extract"},
     "theory": GROUND | METHOD,

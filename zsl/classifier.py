@@ -68,8 +68,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_, feature_names_in_
         As in scikit-learn.
     attributes_ : DataFrame
-        The rows of the seen classes, then of the unseen ones, before pre-processing.
-    n_seen_ : int
+        The rows of the seen classes (the first ``n_seen_``), then of the unseen ones, before pre-processing.
     model_, preprocess_, semantics_, inference_
         The fitted parts.
     statistics_, decision_ : SeenStatistics or None, Decision
@@ -189,9 +188,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
                     yield i, fitted
 
     def _check(self) -> None:
-        model, inference = self._model(), self._inference()
-        check_model(model)
-        if not isinstance(inference, Inference):
+        check_model(model := self._model())
+        if not isinstance(inference := self._inference(), Inference):
             raise UserError(f"inference={inference!r} is neither the name of a preset or rule nor an Inference.")
         inference.check(model)
         for name in ("preprocess", "semantics"):
@@ -344,7 +342,12 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
             If the file is something else, or names a class that is not allowed.
         """
         state = model_file.read(Path(path), (allow,) if isinstance(allow, str) else tuple(allow))
-        names, rows, columns = state.pop("table")
         fitted = cls()
-        fitted.__dict__.update(state, attributes_=pd.DataFrame(rows, pd.Index(names, dtype=object), columns))
+        try:
+            names, rows, columns = state.pop("table")
+            fitted.__dict__.update(state, attributes_=pd.DataFrame(rows, pd.Index(names, dtype=object), columns))
+            if not np.isfinite(fitted.predict_stages(fitted.example_, "all").scores).all():
+                raise ValueError("its scores are not finite")
+        except Exception as error:  # parts that do not fit together fail in many ways
+            raise UserError(f"{path} holds no classifier that works ({reason(error)}); run it again.") from None
         return fitted

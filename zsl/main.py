@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from zsl.config import check_flags, conf_dir, explain, normalise_argv
+from zsl.config import check_allowed, check_files, check_flags, conf_dir, credentials, explain, normalise_argv
 from zsl.errors import UserError, interruptible, interruption, too_large, unforeseen
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def job(cfg: DictConfig) -> None:
         try:
             from zsl.experiment.run import run
 
+            check_allowed(cfg, hydra.overrides.task)
+            credentials.mask_files(Path(hydra.runtime.output_dir))
             run(cfg, Path(hydra.runtime.output_dir))
         except BaseException as raised:
             error = interruption() or raised
@@ -63,7 +65,8 @@ def main() -> None:
 
     try:
         check_flags(sys.argv[1:])
-        arguments = normalise_argv(sys.argv[1:])
+        arguments = normalise_argv(credentials.taken_from(sys.argv[1:]))
+        check_files(arguments)
     except UserError as refused:
         _fail(refused)
     sys.argv[1:] = arguments

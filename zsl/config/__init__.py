@@ -16,12 +16,15 @@ from zsl.config.registry import (
     inference_preset,
     options,
 )
+from zsl.config.trust import check_allowed, check_files
 
 __all__ = [
     "DATA",
     "OF_A_MODEL",
     "PLACES",
     "TUNABLE",
+    "check_allowed",
+    "check_files",
     "check_flags",
     "check_nodes",
     "compose",

@@ -8,8 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zsl.config import credentials
 from zsl.config.argv import normalise_argv, quote_options
 from zsl.config.registry import DESCRIPTIVE, conf_dir, groups
+from zsl.config.trust import check_allowed
 from zsl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def compose(overrides: Iterable[str] = ()) -> DictConfig:
     import hydra
     from hydra.core.global_hydra import GlobalHydra
 
-    arguments = normalise_argv(overrides)
+    arguments = normalise_argv(credentials.taken_from(overrides))
     if GlobalHydra.instance().is_initialized():
         return _compose(arguments)
     with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="zsl"):
@@ -68,9 +70,11 @@ def _compose(arguments: list[str]) -> DictConfig:
     from hydra.errors import HydraException
 
     try:
-        return hydra.compose("config", arguments)
+        cfg = hydra.compose("config", arguments)
     except HydraException as error:
         raise UserError(explain(error, arguments)) from error
+    check_allowed(cfg, arguments)
+    return cfg
 
 
 def resolve(cfg: DictConfig) -> dict[str, Any]:
@@ -84,6 +88,9 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
         raise UserError(" ".join(str(error).split())) from error
     assert isinstance(config, dict)
     config.pop("hydra", None)
+    tracking = config.get("tracking")
+    if isinstance(tracking, dict) and isinstance(tracking.get("uri"), str):
+        tracking["uri"] = credentials.taken(tracking["uri"])  # from a file, or from an environment variable
     dataset = config.get("dataset")
     if isinstance(dataset, dict) and isinstance(dataset.get("semantics"), str):
         # The short form where no command line rewrote it, as in a sweep that a YAML file describes.

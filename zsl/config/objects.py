@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from zsl.checks import check_arguments
-from zsl.config.registry import DESCRIPTIVE, groups
+from zsl.config.registry import DESCRIPTIVE, components, groups
 from zsl.errors import UserError, did_you_mean
 
 
@@ -33,14 +33,14 @@ def build(
     group : str
         Its place, for messages: ``model`` gives ``model.lam=...``.
     skip : keys to leave out.
-    allow_targets : packages outside ``zsl`` that targets may name.
+    allow_targets : packages outside ``zsl`` that targets may name; the command line gives them, never a file.
     given : arguments that come from the program.
 
     Raises
     ------
     UserError
-        For a target outside the permitted packages or that cannot be imported, unknown or missing keys, and values
-        of a wrong type or out of range.
+        For a target that is neither a registered component nor in a permitted package, one that cannot be imported,
+        unknown or missing keys, and values of a wrong type or out of range.
     """
     target = locate(node.get("_target_"), group, tuple(allow_targets))
     parameters = inspect.signature(target).parameters
@@ -77,22 +77,36 @@ def build(
 
 
 def locate(path: Any, group: str, allow_targets: Iterable[str] = ()) -> Any:
-    """The class or function of a dotted path, if its package is ``zsl`` or allowed.
+    """The class or function of a dotted path: a registered component of the group, or one of an allowed package.
+
+    A configuration file may come from somebody else. It can name what zsl's own files in ``conf/GROUP`` name, and
+    nothing else of zsl or of other packages.
 
     Raises
     ------
     UserError
-        For a path outside the allowed packages, or one that cannot be imported.
+        For any other path, and for one that cannot be imported.
     """
     if not isinstance(path, str) or "." not in path:
         raise UserError(f"{group}._target_={path!r} names nothing; write package.module.Name.")
-    module, _, name = path.rpartition(".")
-    package = path.split(".")[0]
-    if package not in {"zsl", *allow_targets}:
+    kind = {"dataset.semantics": "feature"}.get(group, group.partition(".")[0])
+    known = components(kind) if kind in groups() else ()
+    package, allowed = path.partition(".")[0], set(allow_targets)
+    if path not in known and package not in allowed:
+        if package == "zsl":
+            choice = f"; choose one with {kind}=NAME" if known else ""
+            raise UserError(f"{group}._target_={path} is no component of zsl{did_you_mean(path, known)}{choice}.")
         raise UserError(
-            f"{group}._target_={path} is outside zsl and is not run; if you trust it, add allow_targets=[{package}]."
+            f"{group}._target_={path} is outside zsl and is not run; if you trust it, add allow_targets=[{package}] "
+            "to the command."
         )
+    module, _, name = path.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), name)
+        found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise UserError(f"{group}._target_={path} cannot be imported: {error}.") from None
+    # A module also holds what it imports from others, such as mine.subprocess.
+    origin = str(getattr(found, "__module__", None) or package).partition(".")[0]
+    if not callable(found) or (path not in known and origin not in {*allowed, "zsl"}):
+        raise UserError(f"{group}._target_={path} is no class or function of the package {package}; name one.")
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,24 @@ def groups() -> list[str]:
 def options(group: str) -> list[str]:
     """The options of a group: the registry of datasets, models, solvers, ..."""
     return sorted(p.stem for p in (conf_dir() / group).glob("*.yaml"))
+
+
+@cache
+def components(group: str) -> tuple[str, ...]:
+    """The registered components of a group: what the files of zsl's own folder ``conf`` name as ``_target_``.
+
+    Examples
+    --------
+    >>> components("solver")
+    ('zsl.sparse.sparse_encode',)
+    """
+    from omegaconf import OmegaConf
+
+    files: list[Any] = [OmegaConf.load(conf_dir() / group / f"{option}.yaml") for option in options(group)]
+    # What several options share lies beside the groups, as conf/sparse_encode.yaml does.
+    shared = {re.sub("@.*", "", d) for f in files for d in f.get("defaults", ()) if isinstance(d, str) and d[0] == "/"}
+    files += [OmegaConf.load(conf_dir() / f"{name[1:]}.yaml") for name in shared]
+    return tuple(sorted({str(f["_target_"]) for f in files if "_target_" in f}))
 
 
 def inference_preset(name: str) -> dict[str, Any] | None:

@@ -147,11 +147,11 @@ def _check_split(split: Mapping[str, Any], dataset: str) -> None:
     )
 
 
-def _settings_of(node: DictConfig, cfg: DictConfig) -> set[str]:
+def _settings_of(key: str, node: DictConfig, cfg: DictConfig) -> set[str]:
     """The keys of a node, and the parameters of what it builds."""
     if node.get("_target_") is None:
         return {str(k) for k in node}
-    return {str(k) for k in node} | set(inspect.signature(locate(node["_target_"], "", cfg.allow_targets)).parameters)
+    return {str(k) for k in node} | set(inspect.signature(locate(node["_target_"], key, cfg.allow_targets)).parameters)
 
 
 def _changed(cfg: DictConfig, settings: Mapping[str, Any]) -> DictConfig:
@@ -164,7 +164,9 @@ def _changed(cfg: DictConfig, settings: Mapping[str, Any]) -> DictConfig:
         parent, _, leaf = key.rpartition(".")
         node = OmegaConf.select(cfg, parent) if parent else cfg
         # A rule refuses settings that it does not have, once it is built.
-        known = re.match(r"inference\.\w+\.\w+$", key) or (OmegaConf.is_dict(node) and leaf in _settings_of(node, cfg))
+        known = re.match(r"inference\.\w+\.\w+$", key) or (
+            OmegaConf.is_dict(node) and leaf in _settings_of(parent, node, cfg)
+        )
         if not known:
             raise UserError(f"tune.grid: {key} does not exist; `--cfg job` shows what does.")
         try:

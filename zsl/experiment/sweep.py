@@ -88,6 +88,7 @@ def tracker(config: DictConfig) -> Tracker:
     # These import NumPy, and Hydra loads this module before a job limits its threads.
     from omegaconf import OmegaConf
 
+    from zsl.config import check_allowed
     from zsl.config.objects import build
     from zsl.errors import UserError
     from zsl.runs.folder import Tracker
@@ -95,6 +96,7 @@ def tracker(config: DictConfig) -> Tracker:
     node: Any = OmegaConf.to_container(config.tracking, resolve=True)
     allow, output_dir = list(config.allow_targets or ()), str(config.output_dir)
     try:
+        check_allowed(config, config.hydra.overrides.task)
         return cast(Tracker, build(node, "tracking", allow_targets=allow, output_dir=output_dir))
     except UserError:
         return Tracker(output_dir)
@@ -115,11 +117,13 @@ def finish(error: BaseException | None) -> tuple[str, str] | None:
     """
     if not _started:
         return None
+    from zsl.config.credentials import mask_files
     from zsl.runs.folder import belongs_to
     from zsl.runs.jobs import end_sweep
 
     sweep, of = _started.pop()
     belongs_to({})
+    mask_files(Path(sweep["folder"]))
     try:
         text = end_sweep(sweep, of, killed=error is not None and not isinstance(error, Exception), error=error)
     except OSError as problem:

@@ -59,6 +59,9 @@ class Tracker:
     def begin_sweep(self, sweep: dict[str, Any]) -> None:
         """A sweep begins; ``sweep`` is its ``sweep.json``, whose ``tracking`` may be changed."""
 
+    def belongs_to(self, sweep: Mapping[str, Any]) -> None:
+        """The runs that follow in this process are jobs of a sweep, which another process may have begun."""
+
     def end_sweep(self, sweep: dict[str, Any], jobs: Jobs) -> None:
         """A sweep is over."""
 
@@ -76,6 +79,8 @@ def belongs_to(sweep: Mapping[str, Any], tracker: Tracker | None = None) -> None
     _sweep.clear()
     if sweep:
         _sweep.update(sweep, tracker=tracker)
+        if tracker is not None:
+            tracker.belongs_to(sweep)
 
 
 @contextmanager

@@ -14,21 +14,23 @@ from zsl.runs.model_file import MODEL
 from zsl.runs.result import NOT_INSTALLED
 
 
-def log_model(uri: str, run: str, folder: Path, *, register: str | None = None, allow: tuple[str, ...] = ()) -> None:
-    """Log the classifier of a run folder as the model ``pipeline`` of a run in the store ``uri``; nothing is pickled.
+def log_model(client: Any, run: str, folder: Path, *, register: str | None = None, allow: tuple[str, ...] = ()) -> None:
+    """Log the classifier of a run folder as the model ``pipeline`` of a run in a store; nothing is pickled.
 
     Parameters
     ----------
-    uri, run : str
-        The store, and the id of the run in it.
+    client : zsl.tracking.opening.Client
+        Of the store.
+    run : str
+        The id of the run in it.
     folder : Path
         The run folder.
     register : str, optional
         The model becomes a new version of this name in MLflow's registry.
     allow : tuple of str
-        Packages outside ``zsl`` whose classes the file of the classifier may name.
+        Packages outside ``zsl`` whose classes the file of the classifier may name, here and when it is served.
     """
-    from mlflow import MlflowClient, pyfunc
+    from mlflow import pyfunc
     from mlflow.entities import LoggedModelOutput
     from mlflow.exceptions import MlflowException
     from mlflow.models import Model
@@ -36,7 +38,6 @@ def log_model(uri: str, run: str, folder: Path, *, register: str | None = None, 
     fitted = model_file.read(folder / MODEL, allow)
     about = fitted["about_"]
     version = about["versions"]["zsl-cdl"]
-    client = MlflowClient(uri)
     experiment = client.get_run(run).info.experiment_id
     model = client.create_logged_model(experiment, name="pipeline", source_run_id=run, model_type="zero-shot")
     with tempfile.TemporaryDirectory() as scratch:
@@ -48,7 +49,7 @@ def log_model(uri: str, run: str, folder: Path, *, register: str | None = None, 
             signature=signature(fitted["n_features_in_"]),
             input_example=fitted["example_"].astype(np.float64),
             pip_requirements=["zsl-cdl" if version == NOT_INSTALLED else f"zsl-cdl=={version}"],
-            model_config={"allow_targets": about["allow_targets"]},
+            model_config={"allow_targets": list(allow)},
             metadata={k: about[k] for k in ("dataset", "feature", "split", "digest")},
         )
         client.log_model_artifacts(model.model_id, str(Path(scratch) / "model"))

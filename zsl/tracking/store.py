@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import logging
-import os
+import math
 import re
 import shlex
-import sqlite3
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from zsl.runs import status as records
 from zsl.runs.jobs import Jobs, how_chosen
 from zsl.runs.model_file import MODEL
-from zsl.tracking import view
+from zsl.tracking import opening
 
 # MLflow's limits: longer values would be cut (6000, tags 8000) or refused (250-character keys).
 _MAX_VALUE, _MAX_TAG, _MAX_KEY = 6000, 8000, 250
-_SQLITE = "sqlite:///"
 # Files of a run folder that become artifacts. The fitted classifier becomes a model instead.
 _SUFFIXES = {".json", ".yaml", ".csv", ".npz", ".log"}
 _NOT_ARTIFACTS = {records.STATUS, MODEL}
 
 _opened: dict[tuple[str, str], Store] = {}
-# Servers that did not answer: since when, and why. Asking one takes seconds, too many for every job of a sweep.
+# Stores that failed: until when nothing asks them, and why. Asking takes seconds, too many for every job of a sweep.
 _down: dict[str, tuple[float, str]] = {}
 _PATIENCE_S = 60.0
+# Database files that failed: they are read whole before they are used again.
+_doubtful: set[str] = set()
+T = TypeVar("T")
 
 
 @dataclass
@@ -40,6 +40,8 @@ class Store:
     experiment: str
     """MLflow's id of the experiment"""
     client: Any
+    file: tuple[int, int] | None = None
+    """Device and number of a database file, which tell whether it was replaced"""
 
     # --- runs -----------------------------------------------------------------------------------------------
 
@@ -63,9 +65,12 @@ class Store:
             from zsl.tracking.models import log_model
 
             # The model comes before the metrics, which MLflow would copy to it one query at a time.
-            log_model(self.uri, run, folder, register=tracking["register"], allow=tuple(config["allow_targets"]))
+            self.client.expect((folder / MODEL).stat().st_size)
+            log_model(self.client, run, folder, register=tracking["register"], allow=tuple(config["allow_targets"]))
             tracking["model_logged"] = True
         result = records.read(folder / records.RESULTS)
+        if result.get("digest") != record["digest"]:
+            raise ValueError(f"{folder / records.RESULTS} is damaged or of another run, and is not sent")
         key = result["key"]
         # All metrics have the same time, so that an upload after half of one repeats the same rows.
         metrics = [Metric(clean(k), v, ended, 0) for k, v in result["metrics"].items() if v is not None]
@@ -81,6 +86,7 @@ class Store:
         for path in sorted(folder.iterdir()):
             wanted = path.suffix in _SUFFIXES and path.name not in _NOT_ARTIFACTS and not path.name.startswith(".")
             if wanted and path.is_file():
+                self.client.expect(path.stat().st_size)
                 self.client.log_artifact(run, str(path))
         self.client.set_terminated(run, records.FINISHED, ended)
         tracking["complete"] = True
@@ -179,7 +185,7 @@ class Store:
         if self.uri.startswith("http"):
             return self.uri + page
         # `make ui` shows the store of the checkout and no other.
-        own = Path("Makefile").is_file() and self.uri == f"{_SQLITE}{Path('multirun').resolve() / 'mlflow.db'}"
+        own = Path("Makefile").is_file() and self.uri == opening.address(Path("multirun").resolve() / "mlflow.db")
         command = "make ui" if own else f"mlflow ui --backend-store-uri {shlex.quote(self.uri)}"
         return f"http://127.0.0.1:5000{page} (after `{command}`)"
 
@@ -195,85 +201,78 @@ def open_store(tracking: Mapping[str, Any], output_dir: Path) -> Store:
     Raises
     ------
     ConnectionError
-        If a server failed to answer less than a minute ago.
+        If the store gave no answer in this process, or a server failed less than a minute ago.
     Exception
         Whatever MLflow, a database or the network raises.
     """
-    uri, name = tracking["uri"] or f"{_SQLITE}{output_dir / 'mlflow.db'}", tracking["experiment"]
-    if uri.startswith(_SQLITE):
-        uri = f"{_SQLITE}{Path(uri.removeprefix(_SQLITE)).expanduser().resolve()}"
-    if (uri, name) in _opened:
-        return _opened[uri, name]
-    since, why = _down.get(uri, (-_PATIENCE_S, ""))
-    if time.monotonic() - since < _PATIENCE_S:
+    uri, name = tracking["uri"] or opening.address(output_dir / "mlflow.db"), tracking["experiment"]
+    path = opening.file_of(uri) if uri.startswith(opening.SQLITE) else None
+    uri = uri if path is None else opening.address(path)
+    since, why = _down.get(uri, (-math.inf, ""))
+    if time.monotonic() < since:
         raise ConnectionError(why)
-    try:
-        _opened[uri, name] = _connect(uri, name)
-    except Exception as error:
-        if uri.startswith("http"):
-            _down[uri] = (time.monotonic(), str(error))
-        raise
+    known = _opened.get((uri, name))
+    # A file that was deleted or replaced since is another store.
+    if known is not None and (path is None or known.file == _identity(path)):
+        return known
+    opening.environment()
+    with _noting_failure(uri):
+        if path is None:
+            client, experiment = opening.server(uri, name)
+        else:
+            client, experiment = opening.database(path, name, doubtful=uri in _doubtful)
+    _doubtful.discard(uri)
+    _opened[uri, name] = Store(uri, experiment, client, None if path is None else _identity(path))
     return _opened[uri, name]
+
+
+def ask(store: Store, work: Callable[[Store], T]) -> T:
+    """Work with a store that may hang: :class:`zsl.tracking.opening.Silent` is raised instead of waiting for ever."""
+    with _noting_failure(store.uri):
+        return opening.answered(lambda: work(store), store.client)
+
+
+@contextmanager
+def _noting_failure(uri: str) -> Iterator[None]:
+    """Remember a store that gives no answer, for the life of this process, and a server that fails, for a minute."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, opening.Silent):
+            _down[uri] = (math.inf, str(error))
+        elif uri.startswith("http"):
+            _down[uri] = (time.monotonic() + _PATIENCE_S, str(error))
+        else:
+            _doubtful.add(uri)
+        for key in [k for k in _opened if k[0] == uri]:
+            del _opened[key]  # so that it is looked at anew before it is used again
+        raise
+
+
+def silent(uri: str | None, output_dir: Path) -> str:
+    """Why the store is not asked again in this process, or nothing."""
+    until, why = _down.get(uri or opening.address((output_dir / "mlflow.db").resolve()), (0.0, ""))
+    return why if until == math.inf else ""
+
+
+def keep_silent(uri: str | None, output_dir: Path, why: str) -> None:
+    """Do not ask a store in this process, since another process of the same sweep found out that it does not answer."""
+    _down[uri or opening.address((output_dir / "mlflow.db").resolve())] = (math.inf, why)
 
 
 def forget() -> None:
     """Forget which stores are open and which servers did not answer."""
     _opened.clear()
     _down.clear()
+    _doubtful.clear()
 
 
-def _connect(uri: str, name: str) -> Store:
-    # MLflow reads these when it is imported. It sends nothing about research machines to its makers, and a server that
-    # is down costs seconds, not minutes.
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-    from mlflow import MlflowClient
-
-    # These report every table that is created and every model that is saved.
-    for logger in ("alembic", "mlflow.store.db.utils", "mlflow.pyfunc"):
-        logging.getLogger(logger).setLevel(logging.WARNING)
-    if not uri.startswith(_SQLITE):
-        client = MlflowClient(tracking_uri=uri)
-        return Store(uri, _experiment(client, name), client)
-    database = Path(uri.removeprefix(_SQLITE))
-    database.parent.mkdir(parents=True, exist_ok=True)
-    # Processes that create the tables of one file at the same moment leave it broken for good.
-    with _lock(database.with_name(f".{database.stem}.lock")):
-        client = MlflowClient(tracking_uri=uri)
-        store = Store(uri, _experiment(client, name, (database.parent / "mlartifacts").as_uri()), client)
-        with closing(sqlite3.connect(database, timeout=30)) as connection:
-            # Write-ahead logging lets parallel jobs write without waiting for each other.
-            connection.execute("PRAGMA journal_mode=WAL")
-    return store
-
-
-def _experiment(client: Any, name: str, artifacts: str | None = None) -> str:
-    """The id of the experiment, which is created if it is absent."""
-    from mlflow.exceptions import MlflowException
-
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        try:
-            return client.create_experiment(name, artifact_location=artifacts, tags=view.experiment_tags())
-        except MlflowException:
-            found = client.get_experiment_by_name(name)
-            if found is None:  # else another job has created it meanwhile
-                raise
-    if artifacts is not None and view.TAG not in found.tags:  # on a server the experiment may be that of others
-        for key, value in view.experiment_tags().items():
-            client.set_experiment_tag(found.experiment_id, key, value)
-    return found.experiment_id
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Let one process in at a time: SQLite locks files on every system, and unlocks them when a process dies."""
-    with closing(sqlite3.connect(path, timeout=300, isolation_level=None)) as connection:
-        connection.execute("BEGIN EXCLUSIVE")
-        yield
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

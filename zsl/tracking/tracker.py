@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from zsl.checks import check_arguments
+from zsl.config.credentials import masked, taken
 from zsl.errors import UserError
 from zsl.runs import status as records
 from zsl.runs.folder import Tracker
 from zsl.runs.jobs import Jobs
-from zsl.tracking.store import Store, open_store
+from zsl.tracking.store import Store, ask, keep_silent, open_store, silent
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class MLflowTracker(Tracker):
@@ -57,7 +58,7 @@ class MLflowTracker(Tracker):
                  "best": best, "output_dir": output_dir}  # fmt: skip
         check_arguments(MLflowTracker, given, prefix="tracking.")
         super().__init__(output_dir)
-        self.uri, self.experiment, self.on_error = uri, experiment, on_error
+        self.uri, self.experiment, self.on_error = uri and taken(uri), experiment, on_error
         self.model, self.register, self.best = model, register, best
 
     def destination(self) -> dict[str, Any]:
@@ -70,55 +71,59 @@ class MLflowTracker(Tracker):
         return open_store({"uri": self.uri, "experiment": self.experiment}, Path(self.output_dir))
 
     def start(self, record: dict[str, Any], folder: Path) -> None:
-        with self._warning("the run goes on", strict=True):
-            self.open().begin(record, folder)
+        self._ask(lambda store: store.begin(record, folder), "the run goes on", strict=True)
 
     def finish(self, record: dict[str, Any], folder: Path, config: Mapping[str, Any]) -> str | None:
-        later = f"upload it later: python -m zsl.tracking upload {folder}"
-        with self._warning(f"the run is complete in {folder}", later, strict=True):
-            store = self.open()
+        def send(store: Store) -> str:
             run = store.begin(record, folder)  # where the store failed when the run started
             store.send(record, folder, config)
             return store.page(run)
-        return None
+
+        later = f"upload it later: python -m zsl.tracking upload {folder}"
+        return self._ask(send, f"the run is complete in {folder}", later, strict=True)
 
     def fail(self, record: dict[str, Any], folder: Path) -> None:
         if record["tracking"]["run_id"] is not None:
-            with self._warning("the run has ended", f"later: python -m zsl.tracking upload {folder}"):
-                self.open().close(record, folder)
+            later = f"later: python -m zsl.tracking upload {folder}"
+            self._ask(lambda store: store.close(record, folder), "the run has ended", later)
 
     def find(self, digest: str) -> tuple[str, dict[str, Any]] | None:
-        with self._warning("skip_existing looked into run folders"), tempfile.TemporaryDirectory() as folder:
-            store = self.open()
+        def look(store: Store) -> tuple[str, dict[str, Any]] | None:
             for found in store.find("zsl.digest", digest, "attributes.status = 'FINISHED'")[:1]:
                 run = found.info.run_id
-                record = records.read(Path(store.client.download_artifacts(run, records.RESULTS, folder)))
+                with tempfile.TemporaryDirectory() as folder:
+                    record = records.read(Path(store.client.download_artifacts(run, records.RESULTS, folder)))
                 return (f"MLflow run {run} in {store.uri}", record) if record else None
-        return None
+            return None
+
+        return self._ask(look, "skip_existing looked into run folders")
 
     def begin_sweep(self, sweep: dict[str, Any]) -> None:
-        with self._warning("the sweep goes on"):
-            self.open().begin_sweep(sweep)
+        self._ask(lambda store: store.begin_sweep(sweep), "the sweep goes on")
+        sweep["silent"] = silent(self.uri, Path(self.output_dir))
+
+    def belongs_to(self, sweep: Mapping[str, Any]) -> None:
+        if sweep.get("silent"):
+            keep_silent(self.uri, Path(self.output_dir), sweep["silent"])
 
     def end_sweep(self, sweep: dict[str, Any], jobs: Jobs) -> None:
-        with self._warning("the sweep is over"):
-            self.open().end_sweep(sweep, jobs)
+        self._ask(lambda store: store.end_sweep(sweep, jobs), "the sweep is over")
         if not sweep["tracking"]["complete"]:
             jobs.waiting = jobs.waiting or [Path(sweep["folder"])]
 
-    @contextmanager
-    def _warning(self, fact: str, remedy: str = "", *, strict: bool = False) -> Iterator[None]:
-        """Turn what the store raises into a warning, or into a UserError where ``strict`` and ``on_error`` say so."""
+    def _ask(self, work: Callable[[Store], T], fact: str, remedy: str = "", *, strict: bool = False) -> T | None:
+        """Do work with the store; what it raises becomes a warning, or a UserError if ``strict`` and ``on_error``."""
         try:
-            yield
+            return ask(self.open(), work)
         except Exception as error:
             # The store, its driver and the network raise all kinds of exceptions.
             message = f"{fact}, but tracking failed: {one_line(error)}" + (f"; {remedy}" if remedy else "")
             if strict and self.on_error == "raise":
                 raise UserError(message) from error
             log.warning("%s", message)
+            return None
 
 
 def one_line(error: BaseException) -> str:
-    """An exception in a line of bounded length."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    """An exception in a line of bounded length, without logins."""
+    return masked(" ".join(str(error).split()))[:300] or type(error).__name__

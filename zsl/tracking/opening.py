@@ -1,0 +1,284 @@
+"""Opening a tracking store: creating its database whole, noticing that it was damaged or replaced, and not waiting."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote, urlsplit
+
+from zsl.config import credentials
+from zsl.tracking import view
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+SQLITE = "sqlite:///"
+PATIENCE_S = 10.0
+"""How long to wait for a store that gives no sign of life"""
+_BYTES_PER_S = 2e6
+"""What even a slow connection carries: a large file extends the patience"""
+_TABLES = {"alembic_version", "experiments", "runs", "metrics", "params", "tags"}
+
+
+class Silent(ConnectionError):
+    """A store that gave no sign of life for :data:`PATIENCE_S` seconds; nothing asks it again in this process."""
+
+
+class Client:
+    """MLflow's client, which notes when its calls begin and end, so that :func:`answered` can tell work from a hang."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self.alive = client, time.monotonic()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if not callable(method):
+            return method
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.alive = max(self.alive, time.monotonic())
+            try:
+                return method(*arguments, **named)
+            finally:
+                self.alive = time.monotonic()
+
+        return call
+
+    def expect(self, n_bytes: int) -> None:
+        """Allow the next call the time that so many bytes may take."""
+        self.alive = time.monotonic() + n_bytes / _BYTES_PER_S
+
+
+def answered(work: Callable[[], T], client: Client | None = None) -> T:
+    """The result of ``work``, which talks to a store; the caller goes on without it if the store hangs.
+
+    Raises
+    ------
+    Silent
+        If neither the work ends nor a call of the client begins or ends for :data:`PATIENCE_S` seconds.
+    """
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:
+            failed.append(error)
+
+    begun = time.monotonic()
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.05)
+        last = begun if client is None else max(begun, client.alive)
+        if thread.is_alive() and time.monotonic() - last > PATIENCE_S:
+            raise Silent(f"it gave no answer for {PATIENCE_S:.0f} s")
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+def environment() -> None:
+    """Set what MLflow reads when it is imported, unless the user has, and import it."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # One try and one more: a server that is down costs seconds.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    import mlflow  # noqa: F401
+
+    # These report every table that is created, every model that is saved, and a database that is locked in a traceback.
+    for logger, level in (("alembic", logging.WARNING), ("mlflow.store.db.utils", logging.ERROR),
+                          ("mlflow.pyfunc", logging.WARNING), ("sqlalchemy.pool", logging.CRITICAL)):  # fmt: skip
+        logging.getLogger(logger).setLevel(level)
+
+
+# --- servers ------------------------------------------------------------------------------------------------
+
+
+def server(uri: str, experiment: str) -> tuple[Client, str]:
+    """MLflow's client of a server or of a database on one, and the id of an experiment, created if it is absent."""
+    from mlflow import MlflowClient
+
+    complete = credentials.completed(uri)
+    if uri.startswith("http"):
+        login = urlsplit(complete)
+        if login.username is not None:
+            os.environ["MLFLOW_TRACKING_USERNAME"] = unquote(login.username)
+            os.environ["MLFLOW_TRACKING_PASSWORD"] = unquote(login.password or "")
+        complete = uri
+    client = Client(None)
+
+    def connect() -> str:
+        client._client = MlflowClient(tracking_uri=complete)
+        return experiment_id(client, experiment)
+
+    return client, answered(connect, client)
+
+
+# --- a database file ----------------------------------------------------------------------------------------
+
+
+def address(database: Path) -> str:
+    """The address of a database file; what means something in an address is escaped in the path."""
+    return f"{SQLITE}{quote(str(database), safe='/')}"
+
+
+def file_of(uri: str) -> Path:
+    """The absolute path of the file that a ``sqlite:///`` address names."""
+    return Path(unquote(uri.removeprefix(SQLITE))).expanduser().resolve()
+
+
+def database(path: Path, experiment: str, *, doubtful: bool = False) -> tuple[Client, str]:
+    """MLflow's client of a database file, and the id of an experiment; the file is created if it is absent.
+
+    A damaged file is renamed, and a new one takes its place. A ``doubtful`` one is read whole to find out.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(21, "it is a folder", str(path))
+    if not sound(path, thorough=doubtful):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Processes that create the tables of one file at the same moment leave it broken for good.
+        with _lock(path.with_name(f".{path.stem}.lock")):
+            if not sound(path, thorough=doubtful):
+                set_aside(path)
+                _create(path, experiment)
+    client = _client(path)
+    artifacts = (path.parent / "mlartifacts").as_uri()
+    return client, answered(lambda: experiment_id(client, experiment, artifacts), client)
+
+
+def sound(path: Path, *, thorough: bool = False) -> bool:
+    """Whether a file is a database with MLflow's tables.
+
+    Parameters
+    ----------
+    thorough : bool
+        Read all of it, which takes seconds for a large file, instead of the list of its tables.
+
+    Raises
+    ------
+    sqlite3.OperationalError
+        If it cannot be read now, because another process has locked it or the system forbids it.
+    FileExistsError
+        If it belongs to something else than a tracking store.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as file:
+        if file.read(15) != b"SQLite format 3" and path.name != "mlflow.db":
+            raise FileExistsError(17, "it is no database, and stays as it is; name another file", str(path))
+    try:
+        with closing(sqlite3.connect(path, timeout=PATIENCE_S)) as connection:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            versions = connection.execute("SELECT * FROM alembic_version").fetchall() if tables >= _TABLES else []
+            checked = connection.execute("PRAGMA quick_check(1)").fetchone() if thorough else ("ok",)
+    except sqlite3.OperationalError as error:
+        if "malformed" not in str(error) and "disk I/O error" not in str(error):
+            raise
+        return False
+    except sqlite3.DatabaseError:  # the file is no database, or the database is malformed
+        return False
+    if tables and not tables & _TABLES:
+        raise FileExistsError(17, "it holds the tables of something else; name another file", str(path))
+    return len(versions) == 1 and checked == ("ok",)
+
+
+def set_aside(path: Path) -> None:
+    """Rename a damaged database file, with the two files that SQLite keeps beside it."""
+    if not path.exists():
+        return
+    if path.stat().st_size == 0:
+        path.unlink()
+        return
+    kept = path.with_name(f"{path.name}.damaged-{datetime.now():%Y%m%d-%H%M%S-%f}")
+    for end in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + end).rename(kept.with_name(kept.name + end))
+    log.warning(
+        "the tracking store %s is damaged; it is kept as %s, and a new one takes its place. To send the earlier runs "
+        "to it: python -m zsl.tracking upload %s",
+        path, kept.name, path.parent,
+    )  # fmt: skip
+
+
+def _create(path: Path, experiment: str) -> None:
+    """Create the database under another name and rename it, so that it is complete whenever it is there."""
+    for left in path.parent.glob(f".{path.stem}.*.new*"):
+        left.unlink(missing_ok=True)  # by a process that was killed; the lock is ours
+    new = path.with_name(f".{path.stem}.{os.getpid()}.new")
+    try:
+        experiment_id(_client(new), experiment, (path.parent / "mlartifacts").as_uri())
+        with closing(sqlite3.connect(new)) as connection:
+            # Write-ahead logging lets parallel jobs write without waiting for each other.
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with new.open("rb+") as file:
+            os.fsync(file.fileno())
+        new.replace(path)
+    finally:
+        for end in ("", "-wal", "-shm", "-journal"):
+            with suppress(OSError):
+                new.with_name(new.name + end).unlink(missing_ok=True)
+
+
+def _client(path: Path) -> Client:
+    from mlflow import MlflowClient
+
+    before, uri = os.environ.get("MLFLOW_SQLALCHEMYSTORE_POOLCLASS"), address(path)
+    # A connection that stays open would go on writing into a file that was deleted or replaced.
+    os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"] = "NullPool"
+    # MLflow also makes the folder that the escaped address would name.
+    stray = Path(uri.removeprefix(SQLITE)).parent
+    made = [p for p in (stray, *stray.parents) if not p.exists()]
+    try:
+        client = Client(MlflowClient(tracking_uri=uri))
+        client.search_experiments(max_results=1)
+    finally:
+        if before is None:
+            del os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"]
+        else:
+            os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"] = before
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+    return client
+
+
+def experiment_id(client: Any, name: str, artifacts: str | None = None) -> str:
+    """The id of the experiment, which is created if it is absent."""
+    from mlflow.exceptions import MlflowException
+
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            created: str = client.create_experiment(name, artifact_location=artifacts, tags=view.experiment_tags())
+            return created
+        except MlflowException:
+            found = client.get_experiment_by_name(name)
+            if found is None:  # else another job has created it meanwhile
+                raise
+    if artifacts is not None and view.TAG not in found.tags:  # on a server the experiment may be that of others
+        for key, value in view.experiment_tags().items():
+            client.set_experiment_tag(found.experiment_id, key, value)
+    known: str = found.experiment_id
+    return known
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Let one process in at a time: SQLite locks files on every system, and unlocks them when a process dies."""
+    with closing(sqlite3.connect(path, timeout=300, isolation_level=None)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        yield
