@@ -152,7 +152,7 @@ def test_a_server_that_is_down_is_asked_once_a_minute(tmp_path, monkeypatch, cap
         asked.append(uri)
         raise OSError("connection refused")
 
-    monkeypatch.setattr(stores, "_connect", refuse)
+    monkeypatch.setattr(stores.opening, "server", refuse)
     for n in (1, 2):
         start(tmp_path / f"run{n}", "tracking.uri=http://127.0.0.1:9")
     assert asked == ["http://127.0.0.1:9"]

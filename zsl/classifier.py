@@ -141,14 +141,9 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     def decide(self, data: ZeroShotData, *, generalized: bool = False) -> Decision:
         """Decide on validation classes of ``data``, and keep the decision, see :func:`zsl.model_selection.decision`."""
         self.decision_ = decide(
-            self,
-            data,
-            fallback=self.inference_.fallback,
-            calibrate=self.calibrate,
-            generalized=generalized,
-            n_splits=self.n_validation_splits,
-            seed=self.seed,
-        )
+            self, data, fallback=self.inference_.fallback, calibrate=self.calibrate, generalized=generalized,
+            n_splits=self.n_validation_splits, seed=self.seed,
+        )  # fmt: skip
         return self.decision_
 
     @staticmethod

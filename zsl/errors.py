@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
+import re
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -52,18 +55,46 @@ def atomic(path: Path) -> Iterator[Path]:
     '1 2 3'
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    part = path.with_name(f".{path.stem}.{socket.gethostname()}-{os.getpid()}.part{path.suffix}")
     try:
         yield part
         with part.open("rb+") as written:
             os.fsync(written.fileno())
         part.replace(path)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename == str(part):
+        if isinstance(error, OSError) and error.filename in (str(part), None):
             error.filename = str(path)  # the user has never heard of the hidden file
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         raise
+
+
+def remove_parts(folder: Path) -> list[Path]:
+    """Remove the hidden files of :func:`atomic` under a folder whose process was killed; returns them.
+
+    Files of processes that run, and of other machines, stay.
+    """
+    pattern = re.compile(rf"\..*\.{re.escape(socket.gethostname())}-(\d+)\.part(\.\w+)?")
+    removed = []
+    for path in folder.rglob(".*.part*"):
+        match = pattern.fullmatch(path.name)
+        if match and not process_runs(int(match[1])):
+            path.unlink(missing_ok=True)
+            removed.append(path)
+    return removed
+
+
+def process_runs(number: int) -> bool:
+    """Whether a process with this number runs on this machine; Windows does not say, so there it counts as running."""
+    if os.name == "nt":
+        return True  # os.kill would end it
+    try:
+        os.kill(number, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass  # the process of another user runs
+    return True
 
 
 class Parser(argparse.ArgumentParser):
@@ -166,10 +197,25 @@ def unforeseen(error: Exception, smaller: str = "free some, or use smaller data"
     error : an OSError, or one that is :func:`too_large`
     smaller : what helps where memory does not suffice
     """
-    if too_large(error):
+    if too_large(error) or getattr(error, "errno", None) == errno.ENOMEM:
         return f"there is not enough memory ({reason(error).rstrip('.')}); {smaller}."
     file = getattr(error, "filename", None) or "a file"
-    return f"{file} cannot be used ({reason(error)}); check that it exists and is yours to use."
+    remedy = _REMEDIES.get(getattr(error, "errno", None) or 0, "check that it exists and is yours to use")
+    return f"{file} cannot be used ({reason(error)}); {remedy}."
+
+
+_AGAIN = "finished runs are complete, and the same command with skip_existing=true goes on"
+_REMEDIES = {
+    errno.ENOSPC: f"the disk is full: make room, or set output_dir=FOLDER; {_AGAIN}",
+    errno.EDQUOT: f"your quota is used up: make room, or set output_dir=FOLDER; {_AGAIN}",
+    errno.EFBIG: f"files may not be that large here: raise the limit (ulimit -f); {_AGAIN}",
+    errno.EMFILE: f"too many files are open: raise the limit (ulimit -n); {_AGAIN}",
+    errno.ENFILE: f"too many files are open on this machine: close some programs; {_AGAIN}",
+    errno.EIO: f"the disk fails: set output_dir=FOLDER to another; {_AGAIN}",
+    errno.EROFS: "it is on a disk that cannot be written: set output_dir=FOLDER to another",
+    errno.ESTALE: f"a network disk was lost: connect it again; {_AGAIN}",
+}
+"""What helps against errors of the operating system, by their number"""
 
 
 # --- interruption -----------------------------------------------------------------------------------------

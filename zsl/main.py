@@ -47,7 +47,7 @@ def job(cfg: DictConfig) -> None:
                 log.error("the run was terminated")
             elif _TRACEBACK or not isinstance(error, Exception):
                 raise error from None
-            elif isinstance(error, UserError) or too_large(error):
+            elif isinstance(error, (UserError, OSError)) or too_large(error):
                 if alone:
                     # Hydra prints more than the sentence for any exception but SystemExit.
                     _fail(error)
@@ -70,6 +70,8 @@ def main() -> None:
     except UserError as refused:
         _fail(refused)
     sys.argv[1:] = arguments
+    # A log file on a full disk is no reason for a traceback for each line.
+    logging.raiseExceptions = False
     # Hydra then raises what it would have printed over several lines, and main() prints one sentence.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     error: BaseException | None = None
@@ -99,7 +101,7 @@ def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoRet
 
     if _TRACEBACK or isinstance(error, SystemExit):
         raise error
-    if isinstance(error, UserError) or too_large(error):
+    if isinstance(error, (UserError, OSError)) or too_large(error):
         _fail(error)
     if isinstance(error, HydraException | OmegaConfBaseException):
         _fail(UserError(explain(error, arguments)))
@@ -109,9 +111,6 @@ def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoRet
     if in_sweep and type(error).__name__ in ("TerminatedWorkerError", "BrokenProcessPool", "UncompletedJobError"):
         # A worker of joblib or submitit was killed, from outside or for its memory, and the launcher gives up.
         _fail(UserError("a job's process was killed, which ends its launcher; skip_existing=true goes on from here."))
-    if isinstance(error, OSError) and error.filename is not None:
-        # The file belongs to the output folder, because readers turn errors of what they read into UserErrors.
-        _fail(UserError(f"{error.filename} cannot be written ({error.strerror}); set output_dir=FOLDER to another."))
     raise error
 
 
@@ -119,6 +118,7 @@ def _sentence(error: BaseException) -> str:
     """The sentence of a mistake, or which settings make smaller what did not fit into memory."""
     if isinstance(error, UserError) or not isinstance(error, Exception):
         return str(error)
+    # A file belongs to the output folder, because readers turn errors of what they read into UserErrors.
     return unforeseen(error, "make model.n_atoms or model.batch_size smaller, or store the features as float32")
 
 

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,12 +41,19 @@ class Sweep(Callback):
     def __init__(self) -> None:
         self.sweep: dict[str, Any] = {}
 
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Before Hydra writes into the folder of a single run."""
+        from zsl.runs.lock import check_free
+
+        _refuse(check_free, Path(str(config.hydra.run.dir)))
+
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Before the first job. Nothing that goes wrong here stops the sweep."""
         if not _composes(config):
             return  # Hydra says why in a moment, before any job
         of, swept = tracker(config), _swept(config)
         folder = Path(str(config.hydra.sweep.dir)).resolve()
+        _refuse(_check_no_sweep, folder)
         self.sweep = {
             "id": uuid.uuid4().hex,
             "status": records.RUNNING,
@@ -81,6 +88,24 @@ class Sweep(Callback):
         overrides = [str(o) for o in config.hydra.overrides.task]
         mine = [o for o in overrides if o.lstrip("+").partition("=")[0] in self.sweep["swept"]]
         belongs_to({**self.sweep, "overrides": mine}, tracker(config))
+
+
+def _refuse(check: Callable[[Path], None], folder: Path) -> None:
+    """End the command if a folder is in use; Hydra would only warn of any exception but SystemExit."""
+    from zsl.errors import UserError
+
+    try:
+        check(folder)
+    except UserError as refused:
+        raise SystemExit(f"zsl: {refused}") from None
+
+
+def _check_no_sweep(folder: Path) -> None:
+    from zsl.errors import UserError
+
+    before = records.read(folder / records.SWEEP)
+    if before.get("status") == records.RUNNING and records.alive(before["process"]):
+        raise UserError(f"another sweep runs in {folder}; wait for it, or give this one another hydra.sweep.dir.")
 
 
 def tracker(config: DictConfig) -> Tracker:

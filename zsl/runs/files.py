@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -16,6 +15,7 @@ import pandas as pd
 
 from zsl.checks import Array
 from zsl.errors import atomic
+from zsl.runs import status
 from zsl.runs.model_file import MODEL, CannotBeSaved
 from zsl.runs.result import NOT_RECORDED, Result
 from zsl.runs.status import RESULTS
@@ -65,9 +65,7 @@ def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], fol
     if result.arrays:
         _write_arrays(folder / DICTIONARIES, result.arrays)
     record = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in NOT_RECORDED}
-    with atomic(folder / RESULTS) as part:
-        text = json.dumps(_json(record), indent=2, ensure_ascii=False, allow_nan=False)
-        part.write_text(text + "\n", encoding="utf-8")
+    status.write(folder / RESULTS, _json(record))
 
 
 def _about(result: Result, data: Any, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from zsl.errors import UserError, interruption
 from zsl.runs import files, status
 from zsl.runs.jobs import Jobs
+from zsl.runs.lock import FolderLock
 from zsl.runs.result import NOT_RECORDED, Result
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,8 @@ def run_folder(folder: Path | None) -> Iterator[RunFolder]:
     except BaseException as error:
         out.fail(interruption() or error)
         raise
+    finally:
+        out.release()
 
 
 class RunFolder:
@@ -103,6 +106,7 @@ class RunFolder:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
+        self._lock = FolderLock(folder)
         self.digest = ""
         self.record: dict[str, Any] = {}
         self._sweep = dict(_sweep)
@@ -114,6 +118,7 @@ class RunFolder:
         self.digest, self._config = digest, config
         if self.folder is None:
             return None
+        self._lock.take()
         self._tracker = tracker
         if config["skip_existing"]:
             found = self._existing()
@@ -139,15 +144,17 @@ class RunFolder:
 
     def fail(self, error: BaseException) -> None:
         """End a run that ended in an exception; interruptions count as KILLED."""
-        if self.folder is None or self.record.get("status") == status.FINISHED:
+        if self.folder is None or self._lock.taken_by_another or self.record.get("status") == status.FINISHED:
             return
         if not self.record:
             if not self._sweep:
                 return  # the mistake was refused before the run began; a sweep counts such a job as FAILED
             try:
+                self._lock.take()
                 self._begin(f"{self.folder.parent.name}/{self.folder.name}", None)
             except UserError as problem:  # of tracking.on_error=raise; it must not hide the first exception
                 log.warning("%s", problem)
+        self._lock.give_room()
         ended = status.FAILED if isinstance(error, Exception) else status.KILLED
         # Whoever reads an error that is not one sentence needs its traceback.
         known = isinstance(error, UserError) or ended == status.KILLED
@@ -155,6 +162,10 @@ class RunFolder:
         self._end(ended)
         self._tracker.fail(self.record, self.folder)
         self._write()
+
+    def release(self) -> None:
+        """Let other processes use the folder, and leave no file that is not a result."""
+        self._lock.release()
 
     def _begin(self, name: str, digest: str | None) -> None:
         assert self.folder is not None

@@ -73,7 +73,7 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
             package = unknown[0].partition(".")[0]
             raise UserError(
                 f"{path} names {unknown[0]}, which is no registered part of zsl; if you trust it, allow its package: "
-                f'allow=["{package}"] in Python, --allow {package} for zsl.predict.'
+                f'allow=["{package}"] in Python, --allow {package} for zsl.predict and zsl.tracking.'
             )
         with zipfile.ZipFile(path) as archive:
             if sum(member.file_size for member in archive.infolist()) > _MOST_EXPANDED * path.stat().st_size:

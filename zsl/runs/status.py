@@ -1,8 +1,10 @@
-"""How a run went (``status.json``), and the runs and sweeps under a folder."""
+"""The JSON files of runs and sweeps, each with a checksum; how a run went; the runs and sweeps under a folder."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 import socket
 import time
@@ -10,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from zsl.errors import atomic
+from zsl.errors import atomic, process_runs, reason
+
+log = logging.getLogger(__name__)
 
 RESULTS, STATUS, SKIPPED, SWEEP = "results.json", "status.json", "skipped.json", "sweep.json"
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
@@ -23,10 +27,10 @@ def find(output_dir: Path, digest: str) -> Path | None:
         try:
             text = path.read_bytes()
             # The search for the digits is far quicker than reading JSON, and most files fail it.
-            if mark in text and json.loads(text).get("digest") == digest:
+            if mark in text and read(path).get("digest") == digest:
                 return path.parent
-        except (OSError, ValueError):
-            continue  # the file was removed in this moment, or zsl did not write it
+        except OSError:
+            continue  # the file was removed in this moment
     return None
 
 
@@ -49,18 +53,59 @@ def walk(folder: Path, name: str) -> Iterator[Path]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a JSON file of a run folder; the result is empty where the file is absent or not readable."""
+    """Read a JSON file of a run folder; the result is empty where the file is absent.
+
+    The result is empty, and a warning names the file, where it is damaged: it is no JSON, lacks what its kind has, or
+    its contents do not have its checksum.
+    """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        text = path.read_bytes()
+    except OSError:
         return {}
-    return found if isinstance(found, dict) else {}
+    try:
+        found = json.loads(text)
+        checksum = found.pop("checksum", None)
+        if checksum is None and "written_by" not in found:
+            _check(path.name, found)  # by an earlier version, or by hand
+        elif checksum != _checksum(found):
+            raise ValueError("its contents do not have its checksum")
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        if (path, text) not in _damaged:
+            _damaged.add((path, text))
+            log.warning("%s is damaged and left out (%s); run that job again.", path, reason(error))
+        return {}
+    found.pop("written_by", None)
+    return dict(found)
+
+
+# The damaged files that a warning has named.
+_damaged: set[tuple[Path, bytes]] = set()
+
+
+def _check(name: str, record: Any) -> None:
+    """Raise unless a record has what the programs that read it ask for without looking."""
+    kinds: dict[str, dict[str, tuple[type, ...]]] = {
+        RESULTS: {"key": (dict,), "metrics": (dict,), "per_class": (list,)},
+        STATUS: {"status": (str,), "process": (dict,), "started": (int,), "tracking": (dict, type(None))},
+        SWEEP: {"id": (str,), "status": (str,), "process": (dict,), "started": (int,), "folder": (str,)},
+        SKIPPED: {"record": (str,), "metrics": (dict,)},
+    }
+    for key, kind in kinds.get(name, {}).items():
+        if not isinstance(record[key], kind):
+            raise TypeError(f"{key} is {record[key]!r}")
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a JSON file of a run folder, whole or not at all."""
+    """Write a JSON file of a run folder with its checksum, whole or not at all."""
+    plain = json.loads(json.dumps({**record, "written_by": "zsl"}, default=str))
+    text = json.dumps({**plain, "checksum": _checksum(plain)}, indent=2, ensure_ascii=False)
     with atomic(path) as part:
-        part.write_text(json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+        part.write_text(text + "\n", encoding="utf-8")
+
+
+def _checksum(record: Mapping[str, Any]) -> str:
+    """A digest of a record's contents, however the file is laid out."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def now_ms() -> int:
@@ -93,12 +138,8 @@ def alive(process: Mapping[str, Any]) -> bool | None:
     pid = process.get("pid")
     if not isinstance(pid, int):
         return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+    if not process_runs(pid):
         return False
-    except PermissionError:
-        pass  # the process of another user runs
     # The system gives the number of a process that ended to a new one.
     return _started(pid) == process.get("started")
 

@@ -19,7 +19,7 @@ import joblib
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import UserError, reason, writing
+from zsl.errors import UserError, process_runs, reason, writing
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class Checkpoint:
             f"{glob.escape(self.path.name)}.{glob.escape(socket.gethostname())}-*.partial"
         ):
             process = path.name.removesuffix(".partial").rpartition("-")[2]
-            if process.isdecimal() and not _runs(int(process)):
+            if process.isdecimal() and not process_runs(int(process)):
                 _unlink(path)
 
     def _mention_others(self) -> None:
@@ -193,14 +193,3 @@ def _unlink(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         log.warning("%s cannot be removed (%s).", path, reason(error))
-
-
-def _runs(process: int) -> bool:
-    """Whether a process with this number exists."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True

@@ -16,10 +16,10 @@ import warnings
 
 import numpy as np
 import scipy.linalg
-from numba import njit
 
 from zsl.checks import Array
 from zsl.errors import UserError
+from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.products import product
 
 # Products with all atoms are formed for _BLOCK atoms at a time; within a block _STEP atoms are moved one by one.
@@ -151,7 +151,7 @@ def gradient_atoms(
     return D
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+@njit(fastmath={"reassoc", "contract", "nsz", "arcp"})
 def _move(G, descent, D, block, beta, moves):
     """Update the atoms ``block`` of D one after another.
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit, prange
+from numba import prange
 
 from zsl.checks import Array
+from zsl.sparse.kernels.compiled import njit
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 # With a larger share of non-zeros than this the dense product A'X is faster.
@@ -67,7 +68,7 @@ def total_objective(X: Array, D: Array, A: sp.csr_array, lam: float) -> float:
     return float(fit.sum()) / p + lam / r * float(np.abs(A.data).sum(dtype=np.float64))
 
 
-@njit(cache=True)
+@njit()
 def _compress(A, start, columns, values):
     for i in range(A.shape[0]):
         k = start[i]
@@ -79,7 +80,7 @@ def _compress(A, start, columns, values):
 
 
 # Each task is one atom, so one thread sums every entry of a result, in the order of the rows.
-@njit(cache=True, parallel=True, fastmath=_FAST)
+@njit(parallel=True, fastmath=_FAST)
 def _add_gram(start, columns, values, begin, rows, weights, AtA, keep, add):
     for j in prange(len(AtA)):
         out = AtA[j]
@@ -91,7 +92,7 @@ def _add_gram(start, columns, values, begin, rows, weights, AtA, keep, add):
                 out[columns[m]] += a * values[m]
 
 
-@njit(cache=True, parallel=True, fastmath=_FAST)
+@njit(parallel=True, fastmath=_FAST)
 def _add_products(begin, rows, weights, X, AtX, keep, add):
     for j in prange(len(AtX)):
         out = AtX[j]
@@ -113,7 +114,7 @@ def _add_products(begin, rows, weights, X, AtX, keep, add):
 
 # Sums are not reordered here (no fastmath): the code that numba compiles in one process may differ from the code that
 # another process loads from the cache, and a resumed fit must reach the same last digit.
-@njit(cache=True)
+@njit()
 def _squared_residual(x, D, atoms, a):
     # The residual of one sample stays in the processor's cache while the atoms are read.
     R = np.empty(len(x))
@@ -150,7 +151,7 @@ def _squared_residual(x, D, atoms, a):
     return total
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def _squared_residuals(X, D, start, columns, values, out):
     for i in prange(len(X)):
         out[i] = _squared_residual(X[i], D, columns[start[i] : start[i + 1]], values[start[i] : start[i + 1]])

@@ -6,8 +6,10 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
+from zsl.config.credentials import taken
 from zsl.errors import Parser, UserError, exit_status
 
 
@@ -28,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             command.add_argument("--experiment", default="zsl", help="with --uri: MLflow's experiment (default zsl)")
         else:
             command.add_argument("--all", action="store_true", help="runs made with tracking=none too")
+            command.add_argument("--allow", action="append", default=[], metavar="PACKAGE",
+                                 help="a package outside zsl whose model a run used")  # fmt: skip
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     return exit_status("zsl.tracking", lambda: _work(parser.parse_args(argv)))
 
@@ -39,13 +43,19 @@ def _work(arguments: argparse.Namespace) -> None:
             raise UserError(f"{folder} is not a folder; name the output folder, a sweep's or a run's.")
     from zsl.tracking.maintain import repair, repair_store, upload
 
+    uri = arguments.uri and taken(arguments.uri)
     if arguments.command == "upload":
-        lines = upload(folders, uri=arguments.uri, every=arguments.all)
+        lines = upload(folders, uri=uri, every=arguments.all, allow=tuple(arguments.allow))
     else:
-        lines = repair(folders, older_than=arguments.older_than)
-        if arguments.uri is not None:
-            lines += repair_store(arguments.uri, arguments.experiment, older_than=arguments.older_than)
-    print("\n".join(lines) if lines else "nothing to do")
+        lines = iter(repair(folders, older_than=arguments.older_than))
+        if uri is not None:
+            lines = chain(lines, repair_store(uri, arguments.experiment, older_than=arguments.older_than))
+    nothing = True
+    for line in lines:
+        print(line, flush=True)
+        nothing = False
+    if nothing:
+        print("nothing to do")
 
 
 if __name__ == "__main__":

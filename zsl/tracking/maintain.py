@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zsl.errors import UserError
+from zsl.errors import UserError, remove_parts
 from zsl.runs import status as records
 from zsl.runs.folder import Tracker
 from zsl.runs.jobs import end_sweep, jobs_of
-from zsl.tracking.store import Store, forget, open_store
+from zsl.tracking.store import Store, ask, forget, open_store
 from zsl.tracking.tracker import MLflowTracker, one_line
+
+log = logging.getLogger(__name__)
 
 
 def repair(folders: Iterable[Path], *, older_than: float | None = None) -> list[str]:
@@ -33,19 +37,26 @@ def repair(folders: Iterable[Path], *, older_than: float | None = None) -> list[
     """
     lines = []
     for folder in folders:
+        lines += [f"{path}: removed, left by a process that was killed" for path in remove_parts(folder)]
         for path in sorted(records.walk(folder, records.STATUS)):
-            record = records.read(path)
-            gone = _gone(record, older_than)
-            if gone:
-                record = records.settle(path, record)
-                lines.append(f"{path.parent}: {record['status']}{_close(record, path)}")
-            elif gone is None:
-                lines.append(_left_alone(path.parent, record))
+            try:
+                record = records.read(path)
+                gone = _gone(record, older_than)
+                if gone:
+                    record = records.settle(path, record)
+                    lines.append(f"{path.parent}: {record['status']}{_close(record, path)}")
+                elif gone is None:
+                    lines.append(_left_alone(path.parent, record))
+            except _UNUSABLE as error:
+                _named(path, error)
         for path in sorted(records.walk(folder, records.SWEEP)):
-            sweep = _moved(records.read(path), path.parent)
-            if _gone(sweep, older_than):
-                end_sweep(sweep, _tracker(sweep), killed=True)
-                lines.append(f"{path.parent}: sweep KILLED")
+            try:
+                sweep = _moved(records.read(path), path.parent)
+                if _gone(sweep, older_than):
+                    end_sweep(sweep, _tracker(sweep), killed=True)
+                    lines.append(f"{path.parent}: sweep KILLED")
+            except _UNUSABLE as error:
+                _named(path, error)
     return lines
 
 
@@ -89,7 +100,8 @@ def _close(record: dict[str, Any], path: Path) -> str:
     if record["tracking"] and record["tracking"]["run_id"] and not record["tracking"]["complete"]:
         record = _moved(record, path.parent)
         try:
-            open_store(record["tracking"], Path(record["output_dir"])).close(record, path.parent)
+            store = open_store(record["tracking"], Path(record["output_dir"]))
+            ask(store, lambda s: s.close(record, path.parent))
         except Exception as error:
             return f" (the store cannot be reached: {one_line(error)}; later: python -m zsl.tracking upload)"
         records.write(path, record)
@@ -103,10 +115,13 @@ def _tracker(sweep: Mapping[str, Any]) -> Tracker:
     return MLflowTracker(tracking["uri"], tracking["experiment"], best=sweep["best"], output_dir=output_dir)
 
 
-def upload(folders: Iterable[Path], *, uri: str | None = None, every: bool = False) -> list[str]:
+def upload(
+    folders: Iterable[Path], *, uri: str | None = None, every: bool = False, allow: tuple[str, ...] = ()
+) -> Iterator[str]:
     """Send runs and sweeps to the store that they were meant for but that does not have them in full.
 
-    A run that the store has in part is completed, not doubled.
+    The store itself is asked which runs it has, since it may have been deleted or replaced. A run that it has in part
+    is completed, not doubled. A run that cannot be sent is named, and the others are sent.
 
     Parameters
     ----------
@@ -116,77 +131,111 @@ def upload(folders: Iterable[Path], *, uri: str | None = None, every: bool = Fal
         Another store. It gets all runs once, also those that another store has.
     every : bool
         Send runs made with ``tracking=none`` too, to the default store of their output folder.
+    allow : tuple of str
+        Packages outside ``zsl`` whose classes a fitted model may name.
 
-    Returns
-    -------
-    list of str
-        A line for each run.
+    Yields
+    ------
+    str
+        A line for each run that was sent.
 
     Raises
     ------
     UserError
-        If the store cannot be reached.
+        If the store cannot be reached, and after the last run if one could not be sent.
     """
     forget()
-    lines: list[str] = []
+    failed: list[str] = []
     for folder in folders:
         parents: dict[str | None, str | None] = {}
         sweeps: dict[Path, dict[str, Any]] = {}
         above = folder.parent / records.SWEEP  # where the folder is that of a job
         for path in [*sorted(records.walk(folder, records.SWEEP)), *([above] if above.is_file() else [])]:
-            known = records.read(path)
-            sweep = _outgoing({**known, "folder": str(path.parent.resolve())}, path.parent, uri, every)
-            if sweep is None:
-                parents[known.get("id")] = (known.get("tracking") or {}).get("run_id")
-                continue
-            store = _open(sweep)
-            sent = _sent(store, "zsl.sweep", sweep["id"], sweep["started"]) if uri else None
-            parents[sweep["id"]] = sent or store.begin_sweep(sweep)
-            if sent is None:
-                sweeps[path] = sweep
-                lines.append(f"{path.parent}: {store.page(sweep['tracking']['run_id'])}")
-                if uri is None:
-                    records.write(path, sweep)
-        for path in sorted(records.walk(folder, records.STATUS)):
-            record = _outgoing(records.read(path), path.parent, uri, every)
-            if record is None:
-                continue
-            store, tracking = _open(record), record["tracking"]
-            if uri and _sent(store, "zsl.folder", str(path.parent.resolve()), record["started"]):
-                continue
-            tracking["parent"] = parents.get(record["sweep"]) or tracking["parent"]
             try:
-                store.begin(record, path.parent)
-                if record["status"] == records.FINISHED:
-                    store.send(record, path.parent, _config(path.parent))
-                else:
-                    store.close(record, path.parent)
+                known = records.read(path)
+                sweep = _outgoing({**known, "folder": str(path.parent.resolve())}, path.parent, uri, every)
+                if sweep is None:
+                    parents[known.get("id")] = (known.get("tracking") or {}).get("run_id")
+                    continue
+                store = _open(sweep)
+                sent = _sent(store, "zsl.sweep", sweep["id"], sweep["started"]) if uri else None
+                parents[sweep["id"]] = sent or ask(store, partial(Store.begin_sweep, sweep=sweep))
+                if sent is None:
+                    sweeps[path] = sweep
+                    yield f"{path.parent}: {store.page(sweep['tracking']['run_id'])}"
+                    if uri is None:
+                        records.write(path, sweep)
+            except _UNUSABLE as error:
+                failed.append(_named(path, error))
+        for path in sorted(records.walk(folder, records.STATUS)):
+            try:
+                record = _outgoing(records.read(path), path.parent, uri, every)
+                if record is None:
+                    continue
+                record["tracking"]["parent"] = parents.get(record["sweep"]) or record["tracking"]["parent"]
+                store = _open(record)
+                if uri and _sent(store, "zsl.folder", str(path.parent.resolve()), record["started"]):
+                    continue
+                try:
+                    ask(store, partial(_send, record=record, folder=path.parent, allow=allow))
+                finally:
+                    if uri is None:  # the record names the run's own store, and no copy
+                        records.write(path, record)
+                yield f"{path.parent}: {store.page(record['tracking']['run_id'])}"
+            except UserError:
+                raise
             except Exception as error:
-                raise UserError(
-                    f"{path.parent} could not be uploaded ({one_line(error)}); repeat the command."
-                ) from error
-            finally:
-                if uri is None:  # the record names the run's own store, and no copy
-                    records.write(path, record)
-            lines.append(f"{path.parent}: {store.page(tracking['run_id'])}")
+                if not isinstance(error, _UNUSABLE):
+                    _open(record or {})  # raises if it is the store that fails, and no other run can be sent either
+                failed.append(_named(path, error))
         for path, sweep in sweeps.items():
-            _open(sweep).end_sweep(sweep, jobs_of(sweep))
+            ask(_open(sweep), partial(Store.end_sweep, sweep=sweep, jobs=jobs_of(sweep)))
             if uri is None:
                 records.write(path, sweep)
-    return lines
+    if failed:
+        raise UserError(f"{len(failed)} could not be sent ({failed[0]}); the same command tries again.")
+
+
+# What a record raises that lacks a part or has one of another kind.
+_UNUSABLE = (KeyError, TypeError, AttributeError, ValueError)
+
+
+def _named(path: Path, error: Exception) -> str:
+    log.warning("%s is left out (%s).", path, one_line(error))
+    return f"{path}: {one_line(error)}"
+
+
+def _send(store: Store, record: dict[str, Any], folder: Path, allow: tuple[str, ...]) -> None:
+    store.begin(record, folder)
+    if record["status"] == records.FINISHED:
+        store.send(record, folder, _config(folder), allow)
+    else:
+        store.close(record, folder)
 
 
 def _outgoing(record: dict[str, Any], folder: Path, uri: str | None, every: bool) -> dict[str, Any] | None:
-    """The record of a run or sweep that is to be sent; None if it is not over, or not meant to be sent."""
+    """The record of a run or sweep that is to be sent; None if it is not over, or the store has it."""
     tracking = record.get("tracking")
     if record.get("status") in (None, records.RUNNING):
         return None
-    if uri is None and (tracking["complete"] if tracking else not every):
+    if uri is None and not tracking and not every:
         return None
     if uri is not None or tracking is None:
         keep = {k: tracking[k] for k in ("experiment", "model", "register")} if tracking else {}
         tracking = {**MLflowTracker().destination(), **keep, "uri": uri}
-    return _moved({**record, "tracking": tracking}, folder)
+    record = _moved({**record, "tracking": tracking}, folder)
+    if uri is None and tracking["complete"]:
+        if _has(_open(record), tracking["run_id"]):
+            return None
+        record["tracking"] = {**tracking, "run_id": None, "parent": None, "model_logged": False, "complete": False}
+    return record
+
+
+def _has(store: Store, run: str) -> bool:
+    """Whether a store has a run that is over; the store lists its runs once."""
+    if store.known is None:
+        store.known = ask(store, Store.finished)
+    return run in store.known
 
 
 def _moved(record: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -211,7 +260,7 @@ def _open(record: Mapping[str, Any]) -> Store:
 
 def _sent(store: Store, tag: str, value: str, started: int) -> str | None:
     """The run that an earlier upload to another store has made, by a tag and the moment when the run started."""
-    found = store.find(tag, value, "attributes.status != 'RUNNING'")
+    found = ask(store, lambda s: s.find(tag, value, "attributes.status != 'RUNNING'"))
     return next((r.info.run_id for r in found if r.info.start_time == started), None)
 
 

@@ -99,7 +99,7 @@ def environment() -> None:
     import mlflow  # noqa: F401
 
     # These report every table that is created, every model that is saved, and a database that is locked in a traceback.
-    for logger, level in (("alembic", logging.WARNING), ("mlflow.store.db.utils", logging.ERROR),
+    for logger, level in (("alembic", logging.WARNING), ("mlflow.store.db.utils", logging.CRITICAL),
                           ("mlflow.pyfunc", logging.WARNING), ("sqlalchemy.pool", logging.CRITICAL)):  # fmt: skip
         logging.getLogger(logger).setLevel(level)
 
@@ -177,8 +177,9 @@ def sound(path: Path, *, thorough: bool = False) -> bool:
     if not path.exists() or path.stat().st_size == 0:
         return False
     with path.open("rb") as file:
-        if file.read(15) != b"SQLite format 3" and path.name != "mlflow.db":
-            raise FileExistsError(17, "it is no database, and stays as it is; name another file", str(path))
+        ours = path.name == "mlflow.db" and path.stat().st_size % 512 == 0  # as the pages of a database are
+        if file.read(15) != b"SQLite format 3" and not ours:
+            raise FileExistsError(17, "it is no database, and stays as it is; move it, or name another", str(path))
     try:
         with closing(sqlite3.connect(path, timeout=PATIENCE_S)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import shlex
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from zsl.errors import UserError
 from zsl.runs import status as records
 from zsl.runs.jobs import Jobs, how_chosen
 from zsl.runs.model_file import MODEL
@@ -22,6 +24,8 @@ _MAX_VALUE, _MAX_TAG, _MAX_KEY = 6000, 8000, 250
 # Files of a run folder that become artifacts. The fitted classifier becomes a model instead.
 _SUFFIXES = {".json", ".yaml", ".csv", ".npz", ".log"}
 _NOT_ARTIFACTS = {records.STATUS, MODEL}
+
+log = logging.getLogger(__name__)
 
 _opened: dict[tuple[str, str], Store] = {}
 # Stores that failed: until when nothing asks them, and why. Asking takes seconds, too many for every job of a sweep.
@@ -42,6 +46,8 @@ class Store:
     client: Any
     file: tuple[int, int] | None = None
     """Device and number of a database file, which tell whether it was replaced"""
+    known: set[str] | None = None
+    """The ids of the runs that are over, once an upload has asked for them"""
 
     # --- runs -----------------------------------------------------------------------------------------------
 
@@ -55,8 +61,13 @@ class Store:
         }
         return self._create(record, tags)
 
-    def send(self, record: dict[str, Any], folder: Path, config: Mapping[str, Any]) -> None:
-        """Send everything that the folder of a finished run holds; sending it twice changes nothing."""
+    def send(
+        self, record: dict[str, Any], folder: Path, config: Mapping[str, Any], allow: tuple[str, ...] = ()
+    ) -> None:
+        """Send everything that the folder of a finished run holds; sending it twice changes nothing.
+
+        ``allow`` names packages outside ``zsl`` whose classes the fitted model may name.
+        """
         from mlflow.entities import Metric, Param, RunTag
 
         tracking, ended = record["tracking"], record["ended"]
@@ -66,8 +77,11 @@ class Store:
 
             # The model comes before the metrics, which MLflow would copy to it one query at a time.
             self.client.expect((folder / MODEL).stat().st_size)
-            log_model(self.client, run, folder, register=tracking["register"], allow=tuple(config["allow_targets"]))
-            tracking["model_logged"] = True
+            try:
+                log_model(self.client, run, folder, register=tracking["register"], allow=allow)
+                tracking["model_logged"] = True
+            except UserError as error:
+                log.warning("the run is sent without its model: %s", error)
         result = records.read(folder / records.RESULTS)
         if result.get("digest") != record["digest"]:
             raise ValueError(f"{folder / records.RESULTS} is damaged or of another run, and is not sent")
@@ -178,6 +192,19 @@ class Store:
                 [self.experiment], " and ".join([f"tags.`{tag}` = '{value}'", *conditions]), max_results=1000
             )
         )
+
+    def finished(self) -> set[str]:
+        """The ids of all runs that are over."""
+        found: set[str] = set()
+        token = None
+        while True:
+            page = self.client.search_runs(
+                [self.experiment], "attributes.status != 'RUNNING'", max_results=1000, page_token=token
+            )
+            found |= {run.info.run_id for run in page}
+            token = page.token
+            if not token:
+                return found
 
     def page(self, run: str) -> str:
         """The address of a run's page, and the command that shows it."""

@@ -76,7 +76,7 @@ class MLflowTracker(Tracker):
     def finish(self, record: dict[str, Any], folder: Path, config: Mapping[str, Any]) -> str | None:
         def send(store: Store) -> str:
             run = store.begin(record, folder)  # where the store failed when the run started
-            store.send(record, folder, config)
+            store.send(record, folder, config, tuple(config["allow_targets"]))
             return store.page(run)
 
         later = f"upload it later: python -m zsl.tracking upload {folder}"

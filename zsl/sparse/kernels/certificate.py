@@ -8,12 +8,12 @@ All values are those of ``1/2 |x - aD|^2 + t |a|_1`` with ``t = lam p / 2r``, wh
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.factor import FAST
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def gap_of_residual(rr, rx, t, steepest, l1):
     """Duality gap of a code with residual R: the dual point is the best feasible multiple of R.
 
@@ -25,7 +25,7 @@ def gap_of_residual(rr, rx, t, steepest, l1):
     return max(0.5 * rr + t * l1 - s * rx + 0.5 * s * s * rr, 0.0)
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def gap_of_support(xx, c, q, t, S, a, k, most):
     """Duality gap and objective (without ``1/2 |x|^2``) of a code with ``k`` entries ``a`` at the atoms ``S``.
 
@@ -44,7 +44,7 @@ def gap_of_support(xx, c, q, t, S, a, k, most):
     )
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def certified_gap(x, D, norms, t, S, a, k, q, error, R, is_done):
     """Duality gap in float64, computed from the residual itself.
 

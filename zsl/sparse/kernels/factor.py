@@ -10,7 +10,8 @@ is left out: ``d`` and ``inverse`` are zero at its place, and the factor is that
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from zsl.sparse.kernels.compiled import njit
 
 # Reassociation lets the compiler vectorise sums; NaN and inf keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -18,13 +19,13 @@ FAST = {"reassoc", "contract", "nsz", "arcp"}
 PAD = 16
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def padded(k):
     """The smallest multiple of ``PAD`` above k; rows of the factor are zero from k to there."""
     return (k // PAD + 1) * PAD
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def append(G, S, first, k, U, d, inverse, floor):
     """Extend the Cholesky factor of ``G[S, S]`` from its first ``first`` columns to ``k``.
 
@@ -76,7 +77,7 @@ def append(G, S, first, k, U, d, inverse, floor):
             row[j] *= f0
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _remove_column(i, k, U, d, inverse, w):
     """Take atom ``i`` out of a factor of ``k`` atoms, by Givens rotations of the rows below it."""
     end = padded(k)
@@ -106,7 +107,7 @@ def _remove_column(i, k, U, d, inverse, w):
         U[n, k - 1] = 0
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def remove(gone, S, s, a, v, k, U, d, inverse, w, is_in):
     """Remove the atoms marked in ``gone`` from S, s, a, v and from the factor.
 
@@ -140,7 +141,7 @@ def remove(gone, S, s, a, v, k, U, d, inverse, w, is_in):
     return kept, right
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def solve_factored(U, inverse, k, b):
     """``b <- (R'R)^-1 b`` in place; zero at the atoms that are left out."""
     end = padded(k)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from zsl.checks import Array
 from zsl.sparse.kernels.certificate import certified_gap
+from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.factor import PAD
 from zsl.sparse.kernels.products import gram, product
 from zsl.sparse.kernels.search import solve_row, workspace
@@ -51,9 +52,9 @@ def _solve_rows(X, D, G, C, xx, t, exact_t, tol, max_iter, floor, error, A, gap,
                 A[i, j] = code[j]
 
 
-_solve_rows_parallel = njit(cache=True, parallel=True)(_solve_rows)
+_solve_rows_parallel = njit(parallel=True)(_solve_rows)
 # Starting a parallel region costs more than a single row does.
-_solve_rows_serial = njit(cache=True)(_solve_rows)
+_solve_rows_serial = njit()(_solve_rows)
 
 
 def solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: int) -> tuple[Array, int]:

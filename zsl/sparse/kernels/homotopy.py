@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from zsl.checks import Array
+from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.factor import append, remove, solve_factored
 from zsl.sparse.kernels.search import correlations, largest
 
@@ -41,7 +42,7 @@ def follow(X: Array, D: Array, lam: float, max_iter: int) -> tuple[Array, int]:
     return A, int(steps.max())
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _follow(G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_in, gone, banned, U, d, inverse):
     """Write the code at penalty ``target`` to ``code`` and return the number of kinks; the rest is work space.
 
@@ -107,7 +108,7 @@ def _follow(G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_i
     return steps
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def _follow_rows(G, C, target, max_iter, floor, A, steps, n_threads):
     n, r = C.shape
     width = r + 48

@@ -17,12 +17,13 @@ import numpy as np
 
 # numba's products call scipy's BLAS, which must be loaded here so that ``blas`` finds its threads.
 import scipy.linalg.cython_blas  # noqa: F401
-from numba import njit, prange
+from numba import prange
 from numba.np.ufunc.parallel import threading_layer
 from threadpoolctl import ThreadpoolController
 
 from zsl.checks import Array
 from zsl.errors import UserError
+from zsl.sparse.kernels.compiled import njit
 
 # A product of up to this many multiplications is done before a second thread has woken up.
 _SMALL = 1e8
@@ -102,7 +103,7 @@ def gram(A: Array) -> Array:
     return A @ A.T if len(A) ** 2 * A.shape[1] > _LARGE else product(A, A.T)
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def _strips(A, B, out, step):
     n = len(A)
     for w in prange((n + step - 1) // step):

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from zsl.checks import Array
 from zsl.sparse.kernels.certificate import gap_of_support
+from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.factor import FAST, append, remove, solve_factored
 
 # Atoms that may enter a small support in one round; a larger support may grow by half.
@@ -22,7 +22,7 @@ _QUOTA = 20
 _STALLS = 12
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def correlations(G, c, S, a, k, q):
     """``q = c - a G`` for a code with ``k`` non-zeros ``a[i]`` at the atoms ``S[i]``."""
     r = len(c)
@@ -47,7 +47,7 @@ def correlations(G, c, S, a, k, q):
         i += 1
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _newton(U, inverse, q, t, S, s, k, v):
     """Write to ``v`` the step from the code with correlations ``q`` to the minimiser on S for the signs s."""
     for i in range(k):
@@ -55,7 +55,7 @@ def _newton(U, inverse, q, t, S, s, k, v):
     solve_factored(U, inverse, k, v)
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def entering(q, is_in, t, most, quota, out, counts):
     """Write about ``quota`` atoms outside the support with the largest ``|q| > t`` to ``out``; return their number.
 
@@ -91,7 +91,7 @@ def entering(q, is_in, t, most, quota, out, counts):
     return n
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v, gone, is_in):
     """One step of a descent method: towards the minimiser on the support, as far as the first sign change.
 
@@ -139,7 +139,7 @@ def _careful_step(G, q, t, floor, enter, S, s, a, k, right, U, d, inverse, w, v,
     return kept, right, full
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def largest(q):
     """The largest ``|q|``."""
     most = q[0] * 0
@@ -174,7 +174,7 @@ class Workspace(NamedTuple):
     counts: Array
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def workspace(floats, ints, flags, U, counts, r):
     """Workspace for r atoms from ``floats`` (9, m), ``ints`` (3, m), ``flags`` (2, m), U (m, m) and counts (64,)."""
     return Workspace(
@@ -183,7 +183,7 @@ def workspace(floats, ints, flags, U, counts, r):
     )  # fmt: skip
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def solve_row(G, c, xx, p, t, tol, max_iter, floor, code, work):
     """Find the code of one row, starting from ``code``; return the rounds used, the number of non-zeros and the gap."""
     q, q_kept, S, S_kept, s, a, a_kept, v, out, is_in, gone, U, d, inverse, w, counts = work

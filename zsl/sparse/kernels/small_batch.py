@@ -10,10 +10,10 @@ certificate. The whole search is compiled, because calls from Python would take 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from zsl.checks import Array, as_matrix
 from zsl.sparse.kernels.certificate import gap_of_residual
+from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.factor import FAST, PAD
 from zsl.sparse.kernels.search import entering, largest, solve_row, workspace
 from zsl.sparse.problem import largest_penalty
@@ -62,7 +62,7 @@ def solve_small_batch(X: Array, D: Array, lam: float, A: Array, tol: float, max_
     return gaps, most
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _products(D, x, q):
     """``q = D x`` on one thread, because waiting for threads that BLAS still holds costs more than it saves."""
     for j in range(len(D)):
@@ -72,7 +72,7 @@ def _products(D, x, q):
         q[j] = product
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _products_and_lengths(D, x, q, norms):
     """``q = D x`` and the length of every atom in one pass over D; returns whether all squares are finite."""
     total = 0.0
@@ -88,7 +88,7 @@ def _products_and_lengths(D, x, q, norms):
     return total < np.inf
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _gram(part, G):
     """``G = part part'`` in tiles of two by four, up to the diagonal; for so few rows BLAS is not faster."""
     k, p = part.shape
@@ -117,7 +117,7 @@ def _gram(part, G):
             G[i, j] = G[j, i]
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _dot(x, d):
     total = 0.0
     for m in range(len(x)):
@@ -125,13 +125,13 @@ def _dot(x, d):
     return total
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _subtract(R, value, d):
     for m in range(len(R)):
         R[m] -= value * d[m]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _solve_one(x, D, t, t_search, a, tol, max_iter, like, floor, error, batch, is_finite):
     """Improve the code ``a`` of one sample; return whether D is finite, the gap and the rounds.
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from zsl.checks import Array
 from zsl.sparse.kernels.certificate import gap_of_support
+from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.search import correlations, largest
 from zsl.sparse.problem import Codes, duality_gap
 
@@ -19,7 +20,7 @@ _BLOCK = 8192
 _INNER = 8
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy")
+@njit(fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy")
 def _update(j, G, t, code, q):
     """Minimise over coordinate ``j`` and keep ``q = c - code G`` up to date."""
     g = G[j]
@@ -41,7 +42,7 @@ def _update(j, G, t, code, q):
             q[m] -= change * g[m]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _solve_row(G, c, xx, t, tol, max_iter, code, q, S, a):
     """Improve the code of one row in place; return the sweeps used. ``q``, ``S`` and ``a`` are work space."""
     r = len(c)
@@ -67,7 +68,7 @@ def _solve_row(G, c, xx, t, tol, max_iter, code, q, S, a):
             sweeps += 1
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def _solve_rows(G, C, xx, t, tol, max_iter, A, sweeps, n_threads):
     n, r = C.shape
     q, a = np.empty((n_threads, r), C.dtype), np.empty((n_threads, r), C.dtype)
