@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import math
 import os
 import re
 import signal
@@ -216,6 +217,18 @@ _REMEDIES = {
     errno.ESTALE: f"a network disk was lost: connect it again; {_AGAIN}",
 }
 """What helps against errors of the operating system, by their number"""
+
+
+def address_space_left() -> float:
+    """How many bytes a limit on this process's memory (``ulimit -v``) leaves; infinite without a limit."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        return math.inf if limit == resource.RLIM_INFINITY else limit - used
+    except (ImportError, OSError, ValueError):  # not on every system
+        return math.inf
 
 
 # --- interruption -----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from zsl.config import check_allowed, check_files, check_flags, conf_dir, credentials, explain, normalise_argv
-from zsl.errors import UserError, interruptible, interruption, too_large, unforeseen
+from zsl.errors import UserError, address_space_left, interruptible, interruption, too_large, unforeseen
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -59,19 +59,34 @@ def job(cfg: DictConfig) -> None:
                     raise
 
 
+# Address space that numerical libraries and their threads take before any data, measured on two cores.
+_NEEDED = 1.25e9
+
+
+def _check_memory() -> None:
+    """Refuse a memory limit under which native libraries end or block the process without a word."""
+    left = address_space_left()
+    if left < _NEEDED:
+        raise UserError(
+            f"the limit on memory (ulimit -v) leaves {left / 1e9:.2f} GB, and a run needs {_NEEDED / 1e9} GB besides "
+            "its data; raise it."
+        )
+
+
 def main() -> None:
     """Run the command line. Exit status 0, or 1 after one line on what the user can put right."""
-    import hydra
-
     try:
+        _check_memory()
         check_flags(sys.argv[1:])
         arguments = normalise_argv(credentials.taken_from(sys.argv[1:]))
         check_files(arguments)
-    except UserError as refused:
+    except (UserError, MemoryError) as refused:
         _fail(refused)
     sys.argv[1:] = arguments
     # A log file on a full disk is no reason for a traceback for each line.
     logging.raiseExceptions = False
+    import hydra
+
     # Hydra then raises what it would have printed over several lines, and main() prints one sentence.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     error: BaseException | None = None

@@ -20,6 +20,13 @@ def check_free(folder: Path) -> None:
         lock.release()
 
 
+def remove_stale(folder: Path) -> None:
+    """Remove the files of locks under a folder whose process was killed."""
+    for path in folder.rglob(_LOCK):
+        with suppress(UserError):
+            check_free(path.parent)
+
+
 class FolderLock:
     """Keeps a run folder for one process.
 
@@ -51,6 +58,7 @@ class FolderLock:
         path = self._folder / _LOCK
         connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
+            connection.execute("PRAGMA journal_mode=OFF")  # nothing is ever written into the file
             connection.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError as error:
             connection.close()

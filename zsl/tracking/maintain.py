@@ -13,6 +13,7 @@ from zsl.errors import UserError, remove_parts
 from zsl.runs import status as records
 from zsl.runs.folder import Tracker
 from zsl.runs.jobs import end_sweep, jobs_of
+from zsl.runs.lock import remove_stale
 from zsl.tracking.store import Store, ask, forget, open_store
 from zsl.tracking.tracker import MLflowTracker, one_line
 
@@ -38,6 +39,7 @@ def repair(folders: Iterable[Path], *, older_than: float | None = None) -> list[
     lines = []
     for folder in folders:
         lines += [f"{path}: removed, left by a process that was killed" for path in remove_parts(folder)]
+        remove_stale(folder)
         for path in sorted(records.walk(folder, records.STATUS)):
             try:
                 record = records.read(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from zsl.config import credentials
+from zsl.errors import address_space_left
 from zsl.tracking import view
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,8 @@ PATIENCE_S = 10.0
 """How long to wait for a store that gives no sign of life"""
 _BYTES_PER_S = 2e6
 """What even a slow connection carries: a large file extends the patience"""
+_NEEDED = 0.4e9
+"""Address space that MLflow takes and that a run then still needs, measured"""
 _TABLES = {"alembic_version", "experiments", "runs", "metrics", "params", "tags"}
 
 
@@ -96,6 +100,11 @@ def environment() -> None:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    left = address_space_left()
+    if "mlflow" not in sys.modules and left < _NEEDED:
+        raise MemoryError(
+            f"the limit on memory (ulimit -v) leaves {left / 1e9:.2f} GB, and MLflow needs {_NEEDED / 1e9}"
+        )
     import mlflow  # noqa: F401
 
     # These report every table that is created, every model that is saved, and a database that is locked in a traceback.

@@ -51,6 +51,8 @@ class _CheckedCache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
+        except (MemoryError, SystemError) as error:
+            raise MemoryError("compiled kernels cannot be loaded") from error
         except Exception as error:
             # Unpickling and linking damaged code fails in many ways.
             log.info("compiled kernels are damaged (%s) and are compiled again, about a minute.", reason(error))
