@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
-.PHONY: help run test test-slow lint bench ui serve repair upload data smoke digits compare table0 table1 table3 figure sensitivity clean
+.PHONY: help run test faults test-slow lint bench ui serve repair upload data smoke digits compare table0 table1 table3 figure sensitivity clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -22,6 +22,9 @@ run: $(STAMP)  ## set up, then run the main job on the default dataset (ARGS="da
 
 test: $(STAMP_DEV)  ## set up, then run the test suite (minutes)
 	$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
+
+faults: $(STAMP_DEV)  ## put faults into real runs (half an hour; kinds that need a small disk need root)
+	$(PY) tests/faults.py $(ARGS)
 
 test-slow: $(STAMP_DEV)  ## the tests that take minutes each
 	$(PY) -m pytest -m slow $(ARGS)
@@ -39,10 +42,9 @@ ui: $(STAMP)  ## compare runs in the MLflow UI (PORT=5000)
 	PATH="$(abspath $(VENV)/bin):$$PATH" MLFLOW_DISABLE_TELEMETRY=true $(PY) -m mlflow ui --host 127.0.0.1 --port $(PORT) \
 	  --backend-store-uri sqlite:///$(abspath multirun)/mlflow.db $(ARGS)
 
-serve: $(STAMP)  ## answer for a run's model over HTTP (RUN=the id that its page in the UI shows, PORT=5000)
-	@test -n "$(RUN)" || { echo "say which run: make serve RUN=ID, as its page in the MLflow UI shows (make ui)." >&2; exit 1; }
-	PATH="$(abspath $(VENV)/bin):$$PATH" MLFLOW_DISABLE_TELEMETRY=true MLFLOW_TRACKING_URI=sqlite:///$(abspath multirun)/mlflow.db \
-	  $(PY) -m mlflow models serve -m runs:/$(RUN)/pipeline --env-manager local --host 127.0.0.1 --port $(PORT) $(ARGS)
+serve: $(STAMP)  ## answer for a run's model over HTTP (RUN=its folder or its id in the UI, PORT=5000)
+	@test -n "$(RUN)" || { echo "say which run: make serve RUN=FOLDER, or the id that its page in the MLflow UI shows." >&2; exit 1; }
+	$(PY) -m zsl.predict.server $(RUN) --port $(PORT) $(ARGS)
 
 repair: $(STAMP)  ## mark runs whose process was killed as KILLED
 	$(PY) -m zsl.tracking repair $(ARGS)

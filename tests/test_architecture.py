@@ -52,6 +52,8 @@ FENCES = {
     "pynndescent": {"inference"},
     "pooch": {"data"},
     "skops": {"runs"},
+    "starlette": {"predict"},
+    "uvicorn": {"predict"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -169,4 +171,6 @@ def test_no_absolute_path_or_unpickling():
     for path in MODULES:
         text = path.read_text(encoding="utf-8")
         for word in ("/root/", "/work/", "allow_pickle=True", "import pickle"):
-            assert word not in text, f"{dotted(path)} holds {word}"
+            # numba's cache of compiled kernels consists of pickles, see SECURITY.md.
+            allowed = word == "import pickle" and dotted(path) == "zsl.sparse.kernels.compiled"
+            assert allowed or word not in text, f"{dotted(path)} holds {word}"

@@ -108,7 +108,7 @@ def test_json_and_new_classes_from_a_file(trained, tmp_path):
         (["RUN", "EMPTY"], "empty"),
         (["RUN", "nan.npy"], "nan.npy holds nan in row 0, column 0"),
         (["RUN", "few.npy"], "few.npy has 3 columns where 40 are needed"),
-        (["0123456789abcdef0123456789abcdef", "x.npz"], "RUN is a run's folder, not its id in MLflow"),
+        (["0123456789abcdef0123456789abcdef", "x.npz"], "no folder under multirun is of the run"),
         (["RUN", "x.npz", "--to", "no/x.csv"], "the folder no does not exist"),
     ],
 )

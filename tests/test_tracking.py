@@ -18,7 +18,7 @@ from zsl import compose, run
 from zsl.errors import UserError
 from zsl.models import CoupledDictionaries
 from zsl.runs import status as records
-from zsl.tracking import MLflowTracker, view
+from zsl.tracking import MLflowTracker, opening, view
 from zsl.tracking import store as stores
 from zsl.tracking.__main__ import main
 from zsl.tracking.store import Store, open_store
@@ -42,7 +42,7 @@ def start(folder, *more):
 def client_of(output_dir):
     from mlflow import MlflowClient
 
-    return MlflowClient(f"sqlite:///{output_dir / 'mlflow.db'}")
+    return MlflowClient(opening.address(output_dir / "mlflow.db"))
 
 
 def recorded(output_dir):

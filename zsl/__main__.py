@@ -10,6 +10,7 @@ COMMANDS = {
     "data": ("zsl.data.__main__", "list, check, download and convert datasets"),
     "extract": ("zsl.extract.__main__", "features of your own images"),
     "predict": ("zsl.predict.__main__", "predictions of a finished run for new images"),
+    "serve": ("zsl.predict.server", "the same over HTTP"),
     "report": ("zsl.report.__main__", "tables and figures from the records of runs"),
     "bench": ("zsl.bench.__main__", "speed and memory of the sparse coder"),
     "tracking": ("zsl.tracking.__main__", "repair and upload what the tracking store lacks"),

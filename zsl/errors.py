@@ -190,18 +190,23 @@ def too_large(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (type(error) is ValueError and any(t in str(error) for t in beyond))
 
 
-def unforeseen(error: Exception, smaller: str = "free some, or use smaller data") -> str:
+def unforeseen(
+    error: Exception,
+    smaller: str = "free some, or use smaller data",
+    otherwise: str = "check that it exists and is yours to use",
+) -> str:
     """The message for an error of the operating system that no other code has handled.
 
     Parameters
     ----------
     error : an OSError, or one that is :func:`too_large`
     smaller : what helps where memory does not suffice
+    otherwise : what helps against an error that is not in the list below
     """
     if too_large(error) or getattr(error, "errno", None) == errno.ENOMEM:
         return f"there is not enough memory ({reason(error).rstrip('.')}); {smaller}."
     file = getattr(error, "filename", None) or "a file"
-    remedy = _REMEDIES.get(getattr(error, "errno", None) or 0, "check that it exists and is yours to use")
+    remedy = _REMEDIES.get(getattr(error, "errno", None) or 0, otherwise)
     return f"{file} cannot be used ({reason(error)}); {remedy}."
 
 

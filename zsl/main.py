@@ -134,7 +134,8 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, UserError) or not isinstance(error, Exception):
         return str(error)
     # A file belongs to the output folder, because readers turn errors of what they read into UserErrors.
-    return unforeseen(error, "make model.n_atoms or model.batch_size smaller, or store the features as float32")
+    smaller = "make model.n_atoms or model.batch_size smaller, or store the features as float32"
+    return unforeseen(error, smaller, otherwise="set output_dir=FOLDER to another")
 
 
 def _fail(error: BaseException) -> NoReturn:

@@ -27,6 +27,7 @@ from zsl.classifier import ZeroShotClassifier
 from zsl.data.class_table import align, as_table
 from zsl.errors import Parser, UserError, atomic, exit_status, writing
 from zsl.runs.model_file import MODEL
+from zsl.runs.status import STATUS, read, walk
 
 
 @dataclass
@@ -161,7 +162,7 @@ def write(prediction: Ranking, rows: Sequence[str], k: int, out: TextIO, *, as_j
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0, 1 after a sentence on what is wrong, or 130 after Ctrl-C."""
     parser = Parser("python -m zsl.predict", description=(__doc__ or "").partition(":")[0] + ".")
-    parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder, or its model.skops")
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder or id, or its model.skops")
     parser.add_argument("input", metavar="INPUT", type=Path, help="a file of raw features, or a folder of images")
     parser.add_argument(
         "settings", metavar="KEY=VALUE", nargs="*", default=[], help="for images: feature=NAME, feature.weights=FILE"
@@ -180,21 +181,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_status("zsl.predict", lambda: _work(parser.parse_intermixed_args(argv)), smaller=smaller)
 
 
-def _work(arguments: argparse.Namespace) -> None:
-    from zsl.extract.__main__ import read_settings
+def model_of(run: Path) -> Path:
+    """The file of the fitted classifier of a run.
 
-    settings = read_settings(arguments.settings)
-    to, run = (path and path.expanduser() for path in (arguments.to, arguments.run))
-    if arguments.top < 1:
-        raise UserError(f"--top {arguments.top}: at least one class must be named.")
-    if to and to.suffix not in {".csv", ".json"}:
-        raise UserError(f"--to {to}: the name must end in .csv or .json.")
-    if to and not to.parent.is_dir():
-        raise UserError(f"--to {to}: the folder {to.parent} does not exist; make it first.")
+    Parameters
+    ----------
+    run : Path
+        The run's folder, its file ``model.skops``, or the run's id in MLflow, which folders under ``multirun`` know.
+
+    Raises
+    ------
+    UserError
+        If there is no such run, or it has no file of its classifier.
+    """
+    run = run.expanduser()
     if not run.exists() and re.fullmatch("[0-9a-f]{32}", run.name):
-        raise UserError(
-            f"RUN is a run's folder, not its id in MLflow ({run}); the tag zsl.folder on its page says where it is."
-        )
+        folders = (p.parent for p in walk(Path("multirun"), STATUS) if run.name.encode() in p.read_bytes())
+        found = next((f for f in folders if (read(f / STATUS).get("tracking") or {}).get("run_id") == run.name), None)
+        if found is None:
+            raise UserError(f"no folder under multirun is of the run {run.name}; give the folder that its page names.")
+        run = found
     if not run.exists():
         raise UserError(f"RUN={run} does not exist; give the folder of a run, which the run printed last.")
     if run.is_dir() and not (run / MODEL).is_file():
@@ -202,7 +208,21 @@ def _work(arguments: argparse.Namespace) -> None:
             f"{run} holds no {MODEL}; give a run's folder (those of a sweep are its subfolders 0, 1, ...), of a run "
             "with save_model=true."
         )
-    classifier = ZeroShotClassifier.load(run / MODEL if run.is_dir() else run, allow=arguments.allow)
+    return run / MODEL if run.is_dir() else run
+
+
+def _work(arguments: argparse.Namespace) -> None:
+    from zsl.extract.__main__ import read_settings
+
+    settings = read_settings(arguments.settings)
+    to = arguments.to and arguments.to.expanduser()
+    if arguments.top < 1:
+        raise UserError(f"--top {arguments.top}: at least one class must be named.")
+    if to and to.suffix not in {".csv", ".json"}:
+        raise UserError(f"--to {to}: the name must end in .csv or .json.")
+    if to and not to.parent.is_dir():
+        raise UserError(f"--to {to}: the folder {to.parent} does not exist; make it first.")
+    classifier = ZeroShotClassifier.load(model_of(arguments.run), allow=arguments.allow)
     added = read_classes(arguments.add.expanduser()) if arguments.add else None
     X, rows = read_input(arguments.input.expanduser(), classifier, settings, arguments.device)
     X = as_matrix(X, str(arguments.input), n_columns=classifier.n_features_in_)

@@ -98,6 +98,7 @@ def _check(name: str, record: Any) -> None:
 def write(path: Path, record: Mapping[str, Any]) -> None:
     """Write a JSON file of a run folder with its checksum, whole or not at all."""
     plain = json.loads(json.dumps({**record, "written_by": "zsl"}, default=str))
+    plain.pop("checksum", None)  # of what the record was read from
     text = json.dumps({**plain, "checksum": _checksum(plain)}, indent=2, ensure_ascii=False)
     with atomic(path) as part:
         part.write_text(text + "\n", encoding="utf-8")

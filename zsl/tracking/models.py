@@ -45,7 +45,7 @@ def log_model(client: Any, run: str, folder: Path, *, register: str | None = Non
             path=Path(scratch) / "model",
             mlflow_model=Model(run_id=run, model_id=model.model_id, model_uuid=model.model_id),
             python_model=str(Path(__file__).parents[1] / "predict" / "serving.py"),
-            artifacts={"pipeline": str(folder / MODEL)},
+            artifacts={"pipeline": (folder / MODEL).resolve().as_uri()},
             signature=signature(fitted["n_features_in_"]),
             input_example=fitted["example_"].astype(np.float64),
             pip_requirements=["zsl-cdl" if version == NOT_INSTALLED else f"zsl-cdl=={version}"],

@@ -1,0 +1,76 @@
+"""What a served classifier answers to one request: the checks, the work, the answer as JSON has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zsl.checks import as_matrix
+from zsl.classifier import ZeroShotClassifier
+from zsl.errors import UserError, did_you_mean
+from zsl.predict.__main__ import rank
+
+MOST_ROWS = 10_000
+"""Images in one request; a transductive rule takes their number squared in memory"""
+PARAMETERS = {"classes": "unseen", "new_classes": "{}", "top": 0}
+
+
+def answer(
+    classifier: ZeroShotClassifier, inputs: Any, params: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Rank the classes of some images.
+
+    Parameters
+    ----------
+    classifier : ZeroShotClassifier
+        Fitted.
+    inputs : (L, p) array or nested lists
+        Features before pre-processing, at most :data:`MOST_ROWS` images.
+    params : mapping, optional
+        ``classes`` to choose from (``unseen``, ``seen``, ``all``, ``none``), ``new_classes`` (name -> raw attributes,
+        or JSON text of it), ``top`` (scores of so many classes; 0: all).
+
+    Returns
+    -------
+    list of dict
+        ``label`` and ``scores`` of each image, the scores by class, best first.
+
+    Raises
+    ------
+    UserError
+        For an unknown parameter, and for a value of the wrong kind, size or range.
+    """
+    given = dict(params or {})
+    for name in given:
+        if name not in PARAMETERS:
+            has = ", ".join(PARAMETERS)
+            raise UserError(f"there is no parameter {name}{did_you_mean(str(name), PARAMETERS)}; params has: {has}.")
+    given = {**PARAMETERS, **given}
+    top, classes = given["top"], given["classes"]
+    if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 0:
+        raise UserError(f"top={top!r} is not accepted: it should be a number of classes, or 0 for all.")
+    if not isinstance(classes, str):
+        raise UserError(f"classes={classes!r} is not accepted: it should be unseen, seen, all or none.")
+    try:
+        X = as_matrix(inputs, "inputs", n_columns=classifier.n_features_in_)
+    except (ValueError, TypeError, RecursionError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError("inputs should be one list of numbers for each image, all of one length.") from None
+    if len(X) > MOST_ROWS:
+        raise UserError(f"inputs has {len(X)} images; send at most {MOST_ROWS} in one request.")
+    found = rank(classifier, X, classes, _new_classes(given["new_classes"]))
+    return [{"label": best[0][0], "scores": dict(best)} for best in found.best(int(top) or None)]
+
+
+def _new_classes(given: Any) -> Mapping[str, Any]:
+    try:
+        found = json.loads(given or "{}") if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        raise UserError('new_classes is no JSON; write {"NAME": [attribute, ...]}.') from None
+    if not isinstance(found, Mapping) or not all(isinstance(row, list) for row in found.values()):
+        raise UserError('new_classes is not accepted; write {"NAME": [attribute, ...]}.')
+    return found
