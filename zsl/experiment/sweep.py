@@ -90,6 +90,11 @@ class Sweep(Callback):
         belongs_to({**self.sweep, "overrides": mine}, tracker(config))
 
 
+    def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
+        """Drop the job's configurations, which Hydra would keep until the last job of a sweep has ended."""
+        job_return.cfg = job_return.hydra_cfg = None
+
+
 def _refuse(check: Callable[[Path], None], folder: Path) -> None:
     """End the command if a folder is in use; Hydra would only warn of any exception but SystemExit."""
     from zsl.errors import UserError
