@@ -19,7 +19,6 @@ from zsl.data.readers import digits
 from zsl.errors import UserError
 from zsl.evaluation import evaluate
 from zsl.experiment.loading import load, load_dataset
-from zsl.experiment.setup import checked
 from zsl.inference import nearest
 from zsl.models import CoupledDictionaries
 

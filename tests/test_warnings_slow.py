@@ -28,7 +28,9 @@ SOUND = {
 }
 UNSEEN = {"digits": 3, "synthetic": 5, "cifar_awa": 5, "letters": 6, "vowel": 3}
 # What may be said of sound data, since it is so: a weak method does leave classes out, and is at chance.
-TRUE = re.compile(r"no image is put in|all \d+ images are put in one class|acc_class is .*(no better than|below) guessing")
+TRUE = re.compile(
+    r"no image is put in|all \d+ images are put in one class|acc_class is .*(no better than|below) guessing"
+)
 
 
 def overrides(name, request):

@@ -43,7 +43,9 @@ def left_out(scores: Array, y: Array, names: Sequence[str]) -> str | None:
     empty = np.flatnonzero((given == 0) & (sizes >= _FEW))
     if not empty.size or given.max() == len(scores):
         return None
-    return f"no image is put in {_some(empty, names)}, although the test has {sizes[empty].sum()} of them{_ties(scores)}."
+    return (
+        f"no image is put in {_some(empty, names)}, although the test has {sizes[empty].sum()} of them{_ties(scores)}."
+    )
 
 
 def at_chance(scores: Array, y: Array) -> str | None:
@@ -98,14 +100,18 @@ def empty_predictions(Z_hat: Array) -> str | None:
     )
 
 
-def density(share: float) -> str | None:
-    """Say that the codes of the training images are all zero, or more than half full (``share`` of non-zeros)."""
+def density(share: float, r: int, p: int) -> str | None:
+    """Say that the codes of the training images are all zero, or more than half full (``share`` of non-zeros).
+
+    A complete dictionary (r >= p) of fewer than 16 atoms has so few to choose from that three quarters are allowed.
+    """
     if share == 0:
         return "the codes of all training images are zero, so nothing was learned; lower model.lam (or lam_relative)."
-    if share <= 0.5:
+    if share <= (0.75 if p <= r < 16 else 0.5):
         return None
     return (
-        f"the codes are {share:.0%} full, so they are not sparse; raise model.lam (or lam_relative) or model.n_atoms."
+        f"the codes are {share:.0%} full, so {r} atoms of {p} features are hardly chosen among; if sparse codes are "
+        "meant, raise model.lam (or lam_relative) or model.n_atoms."
     )
 
 
@@ -115,7 +121,7 @@ def unconverged(gap: float, limit: float) -> str | None:
         return None
     return (
         f"lasso_gap_max is {gap:.1e}, above the tolerance of {limit:.1e}: the codes have not converged; raise "
-        "solver.max_iter or take another solver."
+        "solver.max_iter, or take another solver or feature.dtype=float64."
     )
 
 

@@ -66,7 +66,7 @@ def of_answers(prediction: Prediction, y: Array, names: list[str]) -> list[str]:
 def of_fit(fitted: ZeroShotClassifier, prediction: Prediction, data: ZeroShotData) -> list[str]:
     """Signs of the fit: dense or empty codes, gaps above the tolerance, objectives that rise."""
     model = fitted.model_
-    found = [signs.density(model.density_)] if hasattr(model, "density_") else []
+    found = [signs.density(model.density_, *model.Dx_.shape)] if hasattr(model, "density_") else []
     tol = _tolerance(model)
     if tol is not None:
         gap = max([float(model.lasso_gap_max_), *(stage.gap for stage in prediction.stages)])
