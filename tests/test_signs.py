@@ -36,7 +36,7 @@ def warned(tmp_path):
         (tmp_path / "z.csv").write_text("\n".join([f"class,{','.join(f'a{j}' for j in range(Z.shape[1]))}", *rows]))
         data = [f"dataset.features={tmp_path / 'x.npz'}", f"dataset.attributes={tmp_path / 'z.csv'}"]
         split = ["split=random", "split.n_unseen=3"]
-        return run(compose(["dataset=tabular", *data, *split, *QUIET, *overrides])).warnings
+        return run(compose(["dataset=tabular", *data, *split, *QUIET, "model.n_iter=2", *overrides])).warnings
 
     return warned
 
