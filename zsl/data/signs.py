@@ -191,8 +191,8 @@ def misplaced_rows(means: Array, Z: Array, seen: Array, names: Sequence[str]) ->
     cosine between their attributes (centred over the classes), as deviations from its mean under random
     permutations of the rows. Rows look displaced in a certain way if that displacement fits better than all but 1 in
     2000 permutations and by two standard deviations more than the table as it is; seven seen classes are needed. With
-    fifteen or more, rows look permuted if more than a tenth of the permutations fit better than the table as it is;
-    with eight or more, if three tenths do.
+    fifteen or more, rows look permuted if more than a tenth of the permutations fit better than the table as it is.
+    With fewer, some sound tables fit no better than that.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def misplaced_rows(means: Array, Z: Array, seen: Array, names: Sequence[str]) ->
             f"the rows of the attribute table look {best[1]} against the labels: training images of {names[c]!r} fit "
             f"the row of {names[best[2][c]]!r}, and so on; check the order of class names, labels and rows."
         ]
-    if len(seen) >= 8 and p_own > (0.1 if len(seen) >= 15 else 0.3):
+    if len(seen) >= 15 and p_own > 0.1:
         return [
             f"the attributes of the {len(seen)} seen classes fit their images no better than with rows permuted at "
             "random; do labels, class names and attribute rows agree?"
