@@ -50,7 +50,10 @@ def of_data(data: ZeroShotData, feature: Any, semantics: Any) -> list[str]:
         *outlying_rows(data.attributes[known], "attributes of", names),
         *drowned(X, features, "feature.standardise=true"),
         *drowned(Z[data.seen], columns if Z.shape[1] == len(columns) else [], "dataset.semantics.standardise=true"),
-        *equal_rows(Z[known], names),
+        *(
+            equal_rows(data.attributes[known], names)
+            or equal_rows(Z[data.unseen], [data.class_names[c] for c in data.unseen], ready=True)
+        ),
         *repeated_images(data.X, data.X_test_seen, "test images of seen classes", same_classes=True),
         *repeated_images(data.X, data.X_unseen, "test images of unseen classes"),
         *unrelated_labels(X, y),
@@ -126,18 +129,23 @@ def constant_attributes(Z: Array, columns: Sequence[str]) -> list[str]:
     ]
 
 
-def equal_rows(Z: Array, names: Sequence[str]) -> list[str]:
-    """Say that classes have the pre-processed attributes Z (C, q) of another class, to six digits."""
-    rounded = np.round(Z / max(float(np.abs(Z).max(initial=0)), 1e-300), 6) + 0.0  # adding 0 turns -0 into 0
-    _, first, which = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
+def equal_rows(Z: Array, names: Sequence[str], *, ready: bool = False) -> list[str]:
+    """Say that classes have the attributes Z (C, q) of another class: exactly; pre-processed (``ready``), to six digits.
+
+    NaN is no value, which two classes may share.
+    """
+    if ready:
+        Z = np.round(Z / max(float(np.abs(Z).max(initial=0)), 1e-300), 6) + 0.0  # adding 0 turns -0 into 0
+    _, first, which = np.unique(np.nan_to_num(Z, nan=np.inf), axis=0, return_index=True, return_inverse=True)
     same = np.flatnonzero(first[which.ravel()] != np.arange(len(Z)))
     if not same.size:
         return []
     b, a = names[same[0]], names[first[which.ravel()[same[0]]]]
+    when = "after pre-processing " if ready else ""
+    remedy = ", or keep the lengths of rows (dataset.semantics.l2=false)" if ready else ""
     return [
-        f"after pre-processing {same.size} of {len(Z)} classes have the attributes of another one and cannot be told "
-        f"from it (first: {b!r}, as {a!r}); give more attributes, or keep the lengths of rows "
-        "(dataset.semantics.l2=false)."
+        f"{when}{same.size} of {len(Z)} classes have the attributes of another one and cannot be told from it "
+        f"(first: {b!r}, as {a!r}); give attributes in which they differ{remedy}."
     ]
 
 
@@ -167,10 +175,10 @@ def unrelated_labels(X: Array, y: Array) -> list[str]:
 
     The statistic is the scatter of the class means, ``sum_c n_c |m_c - m|^2``, over 128 to 255 columns where there are
     more. The labels are called unrelated if it is not above all of 19 random permutations of y: 1 in 20 unrelated lists
-    of labels escapes.
+    of labels escapes. Twenty images and two for each class are needed.
     """
     sizes = np.bincount(y)
-    if len(sizes) < 2 or len(y) < 2 * len(sizes):
+    if len(sizes) < 2 or len(y) < max(2 * len(sizes), 20):
         return []
     X = X[:, :: max(1, X.shape[1] // 128)]
     X = X - X.mean(axis=0)
