@@ -130,7 +130,7 @@ def constant_attributes(Z: Array, columns: Sequence[str]) -> list[str]:
 
 
 def equal_rows(Z: Array, names: Sequence[str], *, ready: bool = False) -> list[str]:
-    """Say that classes have the attributes Z (C, q) of another class: exactly; pre-processed (``ready``), to six digits.
+    """Say that classes have the attributes Z (C, q) of another: exactly, or, pre-processed (``ready``), to six digits.
 
     NaN is no value, which two classes may share.
     """
