@@ -19,8 +19,6 @@ from zsl.data.readers import digits
 from zsl.errors import UserError
 from zsl.evaluation import evaluate
 from zsl.experiment.loading import load, load_dataset
-from zsl.experiment.metrics import warn_of_accuracy
-from zsl.experiment.setup import checked
 from zsl.inference import nearest
 from zsl.models import CoupledDictionaries
 
@@ -115,18 +113,6 @@ def test_refusals(overrides, message):
 def test_number_like_names_must_be_quoted(cifar_awa):
     with pytest.raises(UserError, match=r"feature.name=64572 is not text; quote it"):
         run(compose([*QUIET, "dataset=xlsa17", f"dataset.root={cifar_awa}", "feature.name=645_72"]))
-
-
-def test_far_below_chance_is_suspicious(caplog):
-    # Attributes of digits against images of the mirrored classes: the failure that shows as nothing but a number.
-    data = load_dataset("digits")
-    warn_of_accuracy({"acc_class": 0.01}, data)
-    assert "far below chance" in caplog.text
-    caplog.clear()
-    warn_of_accuracy({"acc_class": 0.33}, data)
-    assert not caplog.text
-    warn_of_accuracy({"acc_class": 1.0}, load(checked(compose(["split=random", "split.n_unseen=1"]))))
-    assert "only one class is unseen" in caplog.text
 
 
 def test_digits_table_is_complete_and_distinct():

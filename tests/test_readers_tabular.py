@@ -14,6 +14,7 @@ from archives import features_for
 from zsl.config import compose
 from zsl.data.readers import tabular
 from zsl.data.readers.tables import read_class_csv, write_class_csv
+from zsl.data.signs import constant_attributes, equal_rows
 from zsl.errors import UserError
 from zsl.experiment.run import run
 
@@ -266,8 +267,12 @@ def test_a_wrong_npz_is_refused_with_a_sentence(own, stored, sentence):
 def test_classes_that_cannot_be_told_apart_are_noted(own):
     folder, *_ = own
     (folder / "classes.csv").write_text("class,a,b\ncat,1,0\ndog,2,2\ngiraffe+tall,1,3\nowl,1,\n")
-    assert load(folder).warnings() == []
+    table = load(folder)
+    assert constant_attributes(table.attributes, table.attribute_names) == []
+    assert equal_rows(np.nan_to_num(table.attributes, nan=9), table.class_names) == []
     (folder / "classes.csv").write_text("class,a,b\ncat,1,0\ndog,1,2\ngiraffe+tall,1,0\nowl,1,4\n")
-    constant, same = load(folder).warnings()
+    table = load(folder)
+    (constant,) = constant_attributes(table.attributes, table.attribute_names)
+    (same,) = equal_rows(table.attributes, table.class_names)
     assert "1 of 2 attributes (first: a)" in constant
     assert "(first: 'giraffe+tall', as 'cat')" in same

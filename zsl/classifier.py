@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -19,6 +20,7 @@ from zsl.checks import Array, Count, Seed, check_value
 from zsl.data import class_table
 from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess, preprocess
+from zsl.data.signs import of_data
 from zsl.errors import UserError, raise_if_interrupted, reason
 from zsl.evaluation.calibration import probabilities
 from zsl.inference.inference import Inference
@@ -89,15 +91,9 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     """
 
     def __init__(
-        self,
-        model: Any = None,
-        inference: str | Inference = "auto",
-        preprocess: Preprocess | None = None,
-        semantics: Preprocess | None = None,
-        calibrate: bool = False,
-        n_validation_splits: int = 6,
-        seed: int = 0,
-    ) -> None:
+        self, model: Any = None, inference: str | Inference = "auto", preprocess: Preprocess | None = None,
+        semantics: Preprocess | None = None, calibrate: bool = False, n_validation_splits: int = 6, seed: int = 0,
+    ) -> None:  # fmt: skip
         self.model = model
         self.inference = inference
         self.preprocess = preprocess
@@ -108,6 +104,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, attributes: Any = None) -> Self:
         """Learn from images of the seen classes and from the attributes of all classes.
+
+        Data that show a sign of :mod:`zsl.data.signs` cost a ``UserWarning`` for each.
 
         Parameters
         ----------
@@ -131,6 +129,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         names = tuple(class_table.column_names(table.columns))
         data = ZeroShotData.for_training(X, labels, tuple(table.index), Z, names)
         self.fit_data(data)
+        for sentence in of_data(data, self.preprocess_, self.semantics_):
+            warnings.warn(sentence, stacklevel=2)
         self.decide(data)
         return self
 

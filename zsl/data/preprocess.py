@@ -12,6 +12,7 @@ from sklearn.utils.validation import FLOAT_DTYPES, check_is_fitted, validate_dat
 from zsl.checks import Array, Count, Positive, check_fields
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
+from zsl.linalg import scaled_near_one
 
 
 @dataclass(eq=False, repr=False)
@@ -89,6 +90,11 @@ class Preprocess(TransformerMixin, BaseEstimator):
             # A column that varies by rounding only would be blown up to noise.
             constant = deviation <= 1e-12 * np.maximum(np.abs(X).max(axis=0), 1e-300)
             self.scale_ = np.where(constant, 1.0, deviation)
+        if not all(np.isfinite(v).all() for v in (self.mean_, self.scale_) if v is not None):
+            raise UserError(
+                f"values as large as {np.abs(X).max():.0e} have no mean or deviation in float64; divide them, or mark "
+                "missing values by NaN."
+            )
         self.components_ = None
         self.check(X.shape)
         if self.pca is not None:
@@ -117,7 +123,11 @@ class Preprocess(TransformerMixin, BaseEstimator):
         if self.components_ is not None:
             X = X @ self.components_.T
         if self.l2:
-            norms = np.linalg.norm(X, axis=1, keepdims=True)
+            with np.errstate(over="ignore"):
+                norms = np.linalg.norm(X, axis=1, keepdims=True)
+            if not np.isfinite(norms).all():  # else rows would become zero without a word
+                X = scaled_near_one(X)
+                norms = np.linalg.norm(X, axis=1, keepdims=True)
             np.divide(X, norms, out=X, where=norms > 0)
         return X.astype(self.dtype, copy=False)
 

@@ -16,6 +16,7 @@ from zsl.data.dataset import ZeroShotData
 from zsl.data.load import check_missing, load_table, load_transforms
 from zsl.data.readers import xlsa17
 from zsl.data.readers.files import read_mat
+from zsl.data.signs import of_data
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
 
@@ -74,6 +75,8 @@ def check(config: Mapping[str, Any]) -> Report:
                 getattr(transform, "check", lambda _: None)(rows.shape)  # a user's transform need not have it
             except UserError as error:
                 raise UserError(f"{key}.{error}") from None
+            transform.fit(rows)
+        report.warnings += of_data(data, *transforms)
     except UserError as error:
         report.add_problem(error)
         return report
@@ -114,7 +117,7 @@ def _describe(report: Report, table: ImageTable) -> None:
         report.add("identical images", f"{same} images have the features of another one")
     for file, digest in where.get("files", {}).items():
         report.add("file", f"{file}  {digest}")
-    report.warnings += [*table.notes, *table.warnings()]
+    report.warnings += table.notes
 
 
 def _missing(gaps: np.ndarray, classes: tuple[str, ...], attributes: tuple[str, ...]) -> str:

@@ -124,30 +124,6 @@ class ImageTable:
         own = [] if self.image_attributes is None else [self.image_attributes]
         return content_hash(self.features, self.labels, self.attributes, np.array(self.class_names), *own)
 
-    def warnings(self) -> list[str]:
-        """What is allowed and yet rarely meant: constant attributes, and classes that have the same attributes."""
-        if self.image_attributes is not None:
-            return []
-        rows = np.where(self.gaps, np.nan, self.attributes)
-        with np.errstate(invalid="ignore"):
-            constant = np.flatnonzero(np.fmin.reduce(rows) >= np.fmax.reduce(rows))
-        found = []
-        if constant.size and len(rows) > 1:
-            first_name = self.attribute_names[constant[0]] if self.attribute_names else f"attribute {constant[0] + 1}"
-            found.append(
-                f"{self.name}: {constant.size} of {rows.shape[1]} attributes (first: {first_name}) are the same for "
-                "all classes and tell nothing."
-            )
-        _, first, which = np.unique(np.nan_to_num(rows, nan=np.inf), axis=0, return_index=True, return_inverse=True)
-        same = np.flatnonzero(first[which.ravel()] != np.arange(len(rows)))
-        if same.size:
-            b, a = self.class_names[same[0]], self.class_names[first[which.ravel()[same[0]]]]
-            found.append(
-                f"{self.name}: {same.size} classes have the attributes of another one and cannot be told from it "
-                f"(first: {b!r}, as {a!r})."
-            )
-        return found
-
     def class_ids(self, names: list[str], where: str) -> Array:
         """Class numbers of ``names``, in their order; refusals as :func:`check_class_names`."""
         check_class_names(names, self.class_names, where, self.name)

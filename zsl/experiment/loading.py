@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ from zsl.data.preprocess import Preprocess, preprocess
 from zsl.errors import UserError
 from zsl.experiment.setup import Setup, checked
 
-log = logging.getLogger(__name__)
-
 
 def load(setup: Setup) -> ZeroShotData:
     """Read the images, split them, and permute attribute rows if ``shuffle_attributes`` is set.
@@ -21,8 +18,6 @@ def load(setup: Setup) -> ZeroShotData:
     Nothing is pre-processed; missing attributes are NaN or kept.
     """
     table = setup.read()
-    for message in table.warnings():
-        log.warning("%s", message)
     data = ZeroShotData.from_table(table, setup.split(table), missing=setup.missing)
     return data if setup.shuffle_attributes is None else data.shuffle_attributes(setup.shuffle_attributes)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import resource
 import sys
 from typing import Any
@@ -17,8 +16,6 @@ from zsl.evaluation.calibration import calibration_report
 from zsl.evaluation.generalized import ausuc, gzsl
 from zsl.inference import Prediction, Stage
 from zsl.model_selection.decision import predict_generalized, spread
-
-log = logging.getLogger(__name__)
 
 
 def metrics(
@@ -133,20 +130,6 @@ def confusion(stage: Stage, data: ZeroShotData) -> dict[str, dict[str, int]]:
     for (true, predicted), count in zip(pairs.T.tolist(), counts.tolist()):
         out.setdefault(names[true], {})[names[predicted]] = count
     return out
-
-
-def warn_of_accuracy(found: dict[str, float], data: ZeroShotData) -> None:
-    """Warn if the accuracy says nothing, or is so far below chance that labels may not match the attribute table."""
-    chance = 1 / len(data.unseen)
-    if chance == 1:
-        log.warning("only one class is unseen, so every answer is right; take two unseen classes or more.")
-    accuracy = found.get("acc_class", 1.0)
-    if accuracy < chance / 2 and len(data.X_unseen) >= 50:
-        log.warning(
-            "acc_class is %.3f, far below chance (%.3f): do labels, class names and attribute rows agree?",
-            accuracy,
-            chance,
-        )
 
 
 def peak_rss_mb() -> float:

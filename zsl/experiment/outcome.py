@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from typing import Any
 
@@ -11,8 +12,11 @@ from zsl.data.dataset import ZeroShotData
 from zsl.experiment import metrics
 from zsl.experiment.selection import Selection
 from zsl.experiment.setup import Setup
+from zsl.experiment.signs import of_run
 from zsl.inference import Prediction
 from zsl.runs.result import SELECTED, Result, versions
+
+log = logging.getLogger(__name__)
 
 # Parts of a reader's provenance that say where the data lies, not what the data is.
 _PLACES = ("root", "missing_splits")
@@ -45,7 +49,9 @@ def evaluate(
     found["peak_rss_mb"] = metrics.peak_rss_mb()
     if selection is not None:
         found["tune_acc_class"] = selection.acc_class
-    metrics.warn_of_accuracy(found, data)
+    warnings = of_run(fitted, prediction, data)
+    for sentence in warnings:
+        log.warning("%s", sentence)
     dictionaries = {name: getattr(fitted.model_, f"{name}_", None) for name in ("Dx", "Dz")}
     return Result(
         key=result_key(setup, data, fitted, prediction, selection),
@@ -57,6 +63,7 @@ def evaluate(
         confusion=metrics.confusion(prediction.chosen, data),
         arrays={name: array for name, array in dictionaries.items() if array is not None},
         prediction=prediction,
+        warnings=warnings,
     )
 
 

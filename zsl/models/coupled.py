@@ -112,6 +112,8 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         Replace the four lists above for ``coupling="joint"``: the values of Eq. (2).
     lasso_gap_max_ : float
         Largest gap of any row of the final ``A_`` and ``B_``.
+    density_ : float
+        Share of non-zero entries in the codes of the seen images.
     redrawn_ : list of int
         Number of atoms that were replaced before each alternation because no image used them or because they repeated
         another atom (``|cos| > 1 - 1e-6``). The objective may rise there, unless all of them were unused atoms of the
@@ -265,6 +267,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         )  # fmt: skip
         self.codes_ = sp.vstack(state.codes, format="csr") if state.codes else None
         self.redrawn_, self.lasso_gap_max_ = state.redrawn, state.gap_max
+        self.density_ = state.n_nonzero / (state.n_seen * len(state.D))
         return state
 
     def _learn_jointly(

@@ -34,6 +34,8 @@ class Result:
     versions: dict[str, str]
     trials: list[dict[str, Any]] = field(default_factory=list)
     """Every setting that was tried on validation classes, with its accuracy on each fold"""
+    warnings: list[str] = field(default_factory=list)
+    """Signs that the result is not worth what it seems, a sentence each (:mod:`zsl.experiment.signs`)"""
     confusion: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of the answer: true class -> predicted class -> number of images"""
     digest: str = ""

@@ -96,6 +96,8 @@ class Store:
             "zsl.information_used": "; ".join(key["information_used"]),
             "zsl.selection": key["selection"],
         }
+        if result.get("warnings"):
+            tags["zsl.warnings"] = f"{len(result['warnings'])}: " + " ".join(result["warnings"])
         self.client.log_batch(run, metrics, params, [RunTag(k, v[:_MAX_TAG]) for k, v in tags.items()])
         for path in sorted(folder.iterdir()):
             wanted = path.suffix in _SUFFIXES and path.name not in _NOT_ARTIFACTS and not path.name.startswith(".")
