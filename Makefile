@@ -29,10 +29,14 @@ faults: $(STAMP_DEV)  ## put faults into real runs (half an hour; kinds that nee
 test-slow: $(STAMP_DEV)  ## the tests that take minutes each
 	$(PY) -m pytest -m slow $(ARGS)
 
-lint: $(STAMP_DEV)  ## ruff and mypy
+lint: $(STAMP_DEV)  ## ruff, mypy, and known holes of the installed packages where the network allows
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	@$(PY) -m pip_audit --skip-editable --progress-spinner off --timeout 5 >$(VENV)/audit.txt 2>&1 || true
+	@if grep -Eq '^Found [0-9]+ known' $(VENV)/audit.txt; then cat $(VENV)/audit.txt; exit 1; \
+	elif grep -q 'No known vulnerabilities' $(VENV)/audit.txt && ! grep -q 'could not be audited' $(VENV)/audit.txt; \
+	then echo "pip-audit: no known holes"; else echo "pip-audit: not all packages could be asked about (no network?)"; fi
 
 bench: $(STAMP)  ## speed of sparse coding against SPAMS and scikit-learn (SPAMS: pip install 'zsl-cdl[bench]')
 	$(PY) -m zsl.bench $(ARGS)
