@@ -89,7 +89,6 @@ class Sweep(Callback):
         mine = [o for o in overrides if o.lstrip("+").partition("=")[0] in self.sweep["swept"]]
         belongs_to({**self.sweep, "overrides": mine}, tracker(config))
 
-
     def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
         """Drop the job's configurations, which Hydra would keep until the last job of a sweep has ended."""
         job_return.cfg = job_return.hydra_cfg = None
