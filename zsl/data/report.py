@@ -15,7 +15,7 @@ from zsl.data.cache import Folder
 from zsl.data.dataset import ZeroShotData
 from zsl.data.load import check_missing, load_table, load_transforms
 from zsl.data.readers import xlsa17
-from zsl.data.readers.files import read_mat
+from zsl.data.readers.mat import read_mat
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
 

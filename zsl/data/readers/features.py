@@ -11,7 +11,8 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
-from zsl.data.readers.files import as_text, need, read_mat, read_npz
+from zsl.data.readers.files import as_text, need, read_npz
+from zsl.data.readers.mat import read_mat
 from zsl.errors import UserError, did_you_mean
 
 # Feature names of this project that published archives store under another.

@@ -12,7 +12,8 @@ import numpy as np
 from zsl.checks import Array
 from zsl.data.cache import Folder
 from zsl.data.readers import official
-from zsl.data.readers.files import need, read_mat
+from zsl.data.readers.files import need
+from zsl.data.readers.mat import read_mat
 from zsl.data.readers.tables import Semantics, class_rows, class_semantics, named_semantics
 from zsl.data.table import ImageTable
 from zsl.errors import UserError

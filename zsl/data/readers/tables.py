@@ -13,7 +13,8 @@ import numpy as np
 
 from zsl.checks import Array, as_matrix
 from zsl.data.cache import Folder
-from zsl.data.readers.files import as_text, foreign, read_lines, read_mat, read_npy, read_npz, read_table, reading
+from zsl.data.readers.files import as_text, foreign, read_lines, read_npy, read_npz, read_table, reading
+from zsl.data.readers.mat import read_mat
 from zsl.data.table import check_class_names, first_repeated
 from zsl.errors import UserError, did_you_mean
 

@@ -15,7 +15,8 @@ from zsl.checks import Array
 from zsl.data.cache import Folder
 from zsl.data.catalogue import ENTRIES
 from zsl.data.readers.features import Features, feature_file, in_class_order, read_features
-from zsl.data.readers.files import as_text, need, read_lines, read_mat
+from zsl.data.readers.files import as_text, need, read_lines
+from zsl.data.readers.mat import read_mat
 from zsl.data.readers.tables import (
     Semantics,
     class_list,
