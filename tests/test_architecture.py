@@ -12,10 +12,11 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "zsl"
 # What each package or file of zsl may import of the others.
-GROUND = {"errors", "checks", "linalg", "config"}
+GROUND = {"errors", "text", "checks", "linalg", "config"}
 METHOD = {"sparse", "data", "models", "inference", "evaluation", "model_selection"}
 MAY_IMPORT = {
     "errors": set(),
+    "text": set(),
     "checks": {"errors"},
     "linalg": {"checks"},
     "config": {"errors", "checks"},

@@ -93,11 +93,41 @@ def in_class_order(stored: Features, class_names: Sequence[str], path: Path, tab
         )
     if not stored.class_names:
         return stored.labels
-    index = {simple_name(c): i for i, c in enumerate(class_names)}
-    for name in stored.class_names:
-        if simple_name(name) not in index:
+    places = class_places(stored.class_names, class_names, path)
+    for name, place in zip(stored.class_names, places):
+        if place < 0:
             raise UserError(f"{path}: {name!r} is not a class of this dataset{did_you_mean(name, class_names)}.")
-    return np.array([index[simple_name(c)] for c in stored.class_names])[stored.labels]
+    return places[stored.labels]
+
+
+def class_places(names: Sequence[str], class_names: Sequence[str], path: Path) -> Array:
+    """The place in ``class_names`` of each name of ``path``, -1 if it has none.
+
+    Archives write the blanks and capitals of a name in different ways, so a name that is not there as it stands is
+    looked for without these marks.
+
+    Raises
+    ------
+    UserError
+        If a name may mean several classes, or several names mean one.
+    """
+    exact = {name: i for i, name in enumerate(class_names)}
+    loose: dict[str, list[str]] = {}
+    for name in class_names:
+        loose.setdefault(simple_name(name), []).append(name)
+    meant: dict[str, str] = {}
+    for name in names:
+        found = [name] if name in exact else loose.get(simple_name(name), [])
+        others = [meant[c] for c in found if c in meant]
+        if len(found) > 1 or others:
+            several = [name, *others] if others else found
+            raise UserError(
+                f"{path}: the class {name!r} is not told from others: {', '.join(map(repr, several))} differ only in "
+                "capitals, '_', '+' and blanks; write the names as the class table has them."
+            )
+        meant |= dict.fromkeys(found, name)
+    places = {name: exact[c] for c, name in meant.items()}
+    return np.array([places.get(name, -1) for name in names], dtype=np.int64)
 
 
 def simple_name(name: str) -> str:
@@ -148,8 +178,7 @@ def check_same_classes(
     n_pairs = len(np.unique(np.stack([theirs, labels], axis=1), axis=0))
     same = n_pairs == len(np.unique(theirs)) == len(np.unique(labels))
     if same and theirs.max() < len(stored.class_names):
-        known = {simple_name(c): i for i, c in enumerate(class_names)}
-        index = np.array([known.get(simple_name(c), -1) for c in stored.class_names])[theirs]
+        index = class_places(stored.class_names, class_names, path)[theirs]
         same = not ((index >= 0) & (index != labels)).any()
     if not same:
         raise UserError(

@@ -19,6 +19,8 @@ from zsl.errors import UserError, reason, too_large
 
 # Byte order marks, longest first; text without one is UTF-8.
 _MARKS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+# How files of spreadsheet programs begin.
+_WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 
 
 def read_npz(path: Path, keys: list[str] | None = None) -> dict[str, Array]:
@@ -84,6 +86,8 @@ def read_text(path: Path, kind: str = "text file") -> str:
     with reading(path, kind) as start:
         if foreign(start):
             raise ValueError
+        if start.startswith(_WORKBOOKS):
+            raise ValueError("it is a workbook or an archive; save its table as CSV in UTF-8")
         try:
             text = unicodedata.normalize("NFC", path.read_text(encoding=_encoding(start)))
         except UnicodeDecodeError as error:

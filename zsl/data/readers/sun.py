@@ -15,7 +15,7 @@ from zsl.data.readers import official
 from zsl.data.readers.files import need
 from zsl.data.readers.mat import read_mat
 from zsl.data.readers.tables import Semantics, class_rows, class_semantics, named_semantics
-from zsl.data.table import ImageTable
+from zsl.data.table import ImageTable, check_folders
 from zsl.errors import UserError
 
 
@@ -31,6 +31,7 @@ def load(folder: Folder, feature: str, name: str, semantics: str | None) -> Imag
     labels_file = folder.use(folder / "images.mat")
     images = tuple(str(i).strip() for i in need(read_mat(labels_file), "images", labels_file).ravel())
     of_image = [_class_of(path) for path in images]
+    check_folders(images, of_image, labels_file)
     class_names, labels = np.unique(of_image, return_inverse=True)
     names = tuple(class_names.tolist())
     if semantics in (None, "continuous", "image"):
