@@ -149,7 +149,7 @@ def from_file(table: ImageTable, *, path: str | None, name: str = "file", seed: 
     where = str(Path(path).expanduser())
     if not Path(where).is_file():
         raise UserError(f"split.path={path} does not exist; give a text file with one unseen class name per line.")
-    unseen = named_classes(table, read_lines(Path(where)), where)
+    unseen = named_classes(table, read_lines(Path(where), table.class_names), where)
     return hold_out(table, unseen, np.random.default_rng(seed), name, {"path": where, "seed": seed})
 
 

@@ -102,9 +102,8 @@ class ImageTable:
                 f"{who}: the class {first!r} has no attribute value at all; give it some, or remove the class and its "
                 "images."
             )
-        for names, expected, kind in (
-            (self.attribute_names, q, "attribute"), (self.image_names, n, "image"), (self.class_names, n_classes, "class")
-        ):  # fmt: skip
+        images, attributes = (self.image_names, n, "image"), (self.attribute_names, q, "attribute")
+        for names, expected, kind in (images, attributes, (self.class_names, n_classes, "class")):
             if names and len(names) != expected:
                 raise UserError(f"{who}: {len(names)} {kind} names for {expected} {kind}s; there must be one each.")
             foreign = not_text(names)
@@ -133,8 +132,8 @@ class ImageTable:
     def warnings(self) -> list[str]:
         """What is allowed and yet rarely meant: row numbers, constant attributes, classes with the same attributes."""
         found = [
-            f"{self.name}: column {int(counts.argmax()) + 1} of the {what} counts the rows; remove it if it only numbers "
-            "them."
+            f"{self.name}: column {int(counts.argmax()) + 1} of the {what} counts the rows; remove it if it only "
+            "numbers them."
             for what, table in (("features", self.features), ("attributes", self.attributes))
             if (counts := counting(table)).any()
         ]

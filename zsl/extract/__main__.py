@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array
+from zsl.data.readers.files import read_npz
 from zsl.errors import Parser, UserError, atomic, exit_status, reason, writing
 from zsl.extract.images import Images, find_images
 from zsl.extract.networks import NETWORKS, Network, load_network, prepare
@@ -103,7 +104,7 @@ def _extract(
         "sizes": [(images.root / f).stat().st_size for f in images.files],
     }
     known = work / "plan.json"
-    if known.is_file() and json.loads(known.read_text(encoding="utf-8")) != json.loads(json.dumps(plan)):
+    if known.is_file() and _stored(known) != json.loads(json.dumps(plan)):
         raise UserError(
             f"{work} is unfinished work on other images or with other settings; remove it, or repeat its settings."
         )
@@ -115,7 +116,7 @@ def _extract(
         features = _features(run, list(pixels.values()), settings)
         with atomic(file) as part:
             np.savez(part, rows=np.array(list(pixels), dtype=np.int64), features=features)
-    done = [np.load(file) for file in batches]
+    done = [read_npz(file) for file in batches]
     rows = np.concatenate([batch["rows"] for batch in done])
     if not len(rows):
         raise UserError(f"{images.root}: none of the {n} images can be read; see the messages above.")
@@ -132,6 +133,13 @@ def _extract(
         )  # fmt: skip
     shutil.rmtree(work)
     return skipped
+
+
+def _stored(plan: Path) -> Any:
+    try:
+        return json.loads(plan.read_text(encoding="utf-8"))
+    except ValueError:  # damaged, so that it is no plan of this work
+        return None
 
 
 def _pixels(images: Images, rows: Iterable[int], settings: Network) -> dict[int, Array]:

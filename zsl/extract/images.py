@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zsl.errors import UserError, reason
+from zsl.text import not_text
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +43,12 @@ def find_images(root: Path, listed: Path | None = None) -> Images:
     UserError
         If a folder or file is missing, an image stands outside a class folder, or there is no image at all.
     """
+    from zsl.data.table import check_folders
+
     if listed is None:
         files = list(image_files(root))
         classes = [_class_of(f, root) for f in files]
+        check_folders(files, classes, root)
     else:
         files, classes = _read_list(root, listed)
     return Images(root, tuple(files), tuple("" if c.lower() in _UNKNOWN else c for c in classes))
@@ -62,6 +66,10 @@ def image_files(root: Path) -> tuple[str, ...]:
     for folder, below, names in os.walk(root, onerror=refuse):
         for link in (os.path.join(folder, d) for d in below if os.path.islink(os.path.join(folder, d))):
             log.warning("%s is a link to a folder and is not followed.", link)
+        for name in [name for name in [*below, *names] if not_text([name])]:
+            shown = not_text([os.path.relpath(os.path.join(folder, name), root)])
+            log.warning("%s is left out: its name is not text in UTF-8; rename it.", shown)
+        below[:], names[:] = ([name for name in some if not not_text([name])] for some in (below, names))
         # The work of an extraction that was stopped (NAME.npz.part) may lie among the images.
         below[:] = [d for d in below if not d.startswith(".") and not d.endswith(".npz.part")]
         for path in (Path(folder, name) for name in names if not name.startswith(".")):
@@ -78,11 +86,12 @@ def image_files(root: Path) -> tuple[str, ...]:
 
 
 def _read_list(root: Path, listed: Path) -> tuple[list[str], list[str]]:
-    from zsl.data.readers.files import text_lines
+    from zsl.data.readers.files import is_comment, text_lines
 
     found: dict[str, str] = {}
     for i, line in enumerate(text_lines(listed), start=1):
-        if not line.strip() or line.startswith("#"):
+        bare = line.strip()
+        if not bare or (is_comment(bare) and not (root / bare.partition("\t")[0].strip()).is_file()):
             continue
         file, *more = (field.strip() for field in line.split("\t"))
         if len(more) > 1 or more == [""]:

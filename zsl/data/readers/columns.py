@@ -218,9 +218,10 @@ def without_numbering(X: Array, names: list[str], path: Path, rows: str) -> Arra
         elif not name:
             raise UserError(f"{path}: column {j + 1} has no name; name it or remove it.")
         elif counts[j] or (whole[j] and name.lower() in NUMBER_COLUMNS):
-            remedy = "put the rows into another order" if counts[j] else "give it another name"
+            remedies = ["give it another name"] if name.lower() in NUMBER_COLUMNS else []
+            remedies += ["put the rows into another order"] if counts[j] else []
             raise UserError(
                 f"{path}: the column {name!r} numbers the {rows} and would be read as a number that describes them; "
-                f"remove it, or {remedy} if it does describe them."
+                f"remove it, or {' and '.join(remedies)} if it does describe them."
             )
     return kept

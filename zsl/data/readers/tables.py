@@ -79,7 +79,7 @@ def class_list(folder: Folder, file: str, class_names: Sequence[str]) -> tuple[s
     path = folder / file
     if not path.is_file():
         return None
-    names = tuple(read_lines(folder.use(path)))
+    names = tuple(read_lines(folder.use(path), class_names))
     check_class_names(names, class_names, path)
     return names
 

@@ -69,19 +69,17 @@ def load(
     path = _existing(folder, features, "features")
     found = _read(folder, path)
     X, files = found["features"], tuple(found["files"].tolist()) if "files" in found else ()
-    if labels is not None:
-        y = _read_labels(folder.use(_existing(folder, labels, "labels")))
-    elif "labels" in found:
-        y = found["labels"].tolist()
-    else:
+    beside = None if labels is None else folder.use(_existing(folder, labels, "labels"))
+    if beside is None and "labels" not in found:
         raise UserError(
             f"{path} holds no labels; add them ('labels' in .npz, a column 'label' in a table) "
             "or set dataset.labels=FILE."
         )
-    if len(y) != len(X):
-        raise UserError(f"dataset={name}: {len(y)} labels for {len(X)} rows of {path}; there must be one each.")
     table = folder.use(_existing(folder, attributes, "attributes"))
     names, attribute_names, rows = read_class_csv(table)
+    y = found["labels"].tolist() if beside is None else _read_labels(beside, names)
+    if len(y) != len(X):
+        raise UserError(f"dataset={name}: {len(y)} labels for {len(X)} rows of {path}; there must be one each.")
     image_level = bool(files) and len(rows) == len(X) and set(names) == set(files)
     if image_level:
         order = {n: i for i, n in enumerate(names)}
@@ -112,7 +110,7 @@ def load(
     )
     if unseen is not None:
         path = folder.use(_existing(folder, unseen, "unseen"))
-        classes, origin = named_classes(result, read_lines(path), str(path)), path.name
+        classes, origin = named_classes(result, read_lines(path, names), str(path)), path.name
     else:
         classes, origin = np.setdiff1d(np.arange(len(names)), result.labels), "classes without labelled images"
         if not classes.size or (result.labels >= 0).all():
@@ -249,9 +247,9 @@ def _read_parquet(path: Path) -> Columns:
         return Columns(texts, names, number_columns(frame.drop(columns=list(places)), names, path))
 
 
-def _read_labels(path: Path) -> list[str]:
+def _read_labels(path: Path, names: tuple[str, ...]) -> list[str]:
     if path.suffix.lower() != ".npy":
-        return read_lines(path)
+        return read_lines(path, names)
     labels = read_npy(path)
     if labels.dtype.kind not in "US":
         raise UserError(f"{path}: labels are {labels.dtype}; store class names.")
