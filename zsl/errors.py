@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -66,6 +67,12 @@ def atomic(path: Path) -> Iterator[Path]:
         raise
 
 
+def print_any_letter() -> None:
+    """Let standard output escape the letters that its encoding lacks, as standard error does, where it would raise."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 class Parser(argparse.ArgumentParser):
     """The command line of a command; a mistake in it is a :class:`UserError`."""
 
@@ -105,6 +112,7 @@ def exit_status(
     in order
     0
     """
+    print_any_letter()
     try:
         return work() or 0
     except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does

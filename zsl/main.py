@@ -7,8 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from zsl.config import check_flags, conf_dir, explain, normalise_argv
-from zsl.errors import UserError, interruptible, interruption, too_large, unforeseen
+from zsl.config import check_flags, check_own_files, conf_dir, explain, normalise_argv
+from zsl.errors import UserError, interruptible, interruption, print_any_letter, reason, too_large, unforeseen
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -61,9 +61,11 @@ def main() -> None:
     """Run the command line. Exit status 0, or 1 after one line on what the user can put right."""
     import hydra
 
+    print_any_letter()
     try:
         check_flags(sys.argv[1:])
         arguments = normalise_argv(sys.argv[1:])
+        check_own_files(arguments)
     except UserError as refused:
         _fail(refused)
     sys.argv[1:] = arguments
@@ -93,6 +95,7 @@ def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoRet
     """End in one sentence where there is one, else in the exception."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     if _TRACEBACK or isinstance(error, SystemExit):
         raise error
@@ -100,6 +103,10 @@ def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoRet
         _fail(error)
     if isinstance(error, HydraException | OmegaConfBaseException):
         _fail(UserError(explain(error, arguments)))
+    if isinstance(error, YAMLError):
+        _fail(UserError(f"a YAML file cannot be read ({reason(error)}); put it right."))
+    if isinstance(error, RecursionError) and "zsl.experiment.run" not in sys.modules:
+        _fail(UserError("a list of defaults in your YAML files includes its own file; remove that line."))
     if isinstance(error, KeyboardInterrupt):
         print("zsl: interrupted; finished runs are complete in their folders.", file=sys.stderr)
         sys.exit(130)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 from collections.abc import Iterable
 
@@ -31,6 +32,11 @@ _OVERRIDE = re.compile(r"(?P<key>\+{0,2}(?P<group>[A-Za-z_/]+)(@[^=]*)?)=(?P<val
 _SHORT = re.compile(r"^(dataset\.semantics)=(?![{\[])")
 # A setting of a component, whose signature says what there is: model.width, inference.manhattan.power.
 _SETTING = re.compile(r"(?:(dataset|model|solver|split|tracking)\.\w+|(inference)\.\w+\.\w+)=")
+# Values that need no quotes, values that have some, and functions of Hydra's grammar.
+_PLAIN = re.compile(r"[A-Za-z0-9_./,:+-]*")
+_DELIMITERS = ("'", '"', "[", "{")
+_CALL = re.compile(r"(choice|glob|range|interval|shuffle|sort|tag|extend_list|int|float|str|bool|json_str)\(")
+_HOME = re.compile(r"""(["']?)~(?=[/"']|\Z)""")
 _SWEEP = re.compile(r"(?P<function>choice|glob)\((?P<arguments>[^()\[\]=]*)\)\Z", re.S)
 
 
@@ -78,6 +84,7 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
        ``dataset=sun -m model.lam=1`` would be refused.
     2. Number-like options quoted: ``split=645_72`` is the integer 64572 in Hydra's grammar (hydra issue 1163).
     3. ``++`` before settings of a component of the user's own, whose YAML need not list them.
+    4. ``~`` at the beginning of a value expanded, and values quoted that Hydra's grammar reads only within quotes.
     """
     flags, overrides, rest = [], [], list(argv)
     while rest:
@@ -115,7 +122,7 @@ def quote_options(override: str) -> str:
     ``choice(...)`` and ``glob(...)`` over a group are written out, because Hydra drops the quotes when it passes a
     sweep's jobs on.
     """
-    override = _SHORT.sub(r"\1.source=", override)
+    override = _readable(_SHORT.sub(r"\1.source=", override))
     match = _OVERRIDE.match(override)
     if not match or match["group"] not in groups():
         return override
@@ -141,3 +148,44 @@ def quote_options(override: str) -> str:
         return override
     quoted = [f"'{v.strip()}'" if _NUMBER.match(v.strip()) else v for v in value.split(",")]
     return f"{match['key']}={','.join(quoted)}"
+
+
+def quoted(value: str) -> str:
+    """A value in the quotes of Hydra's grammar, whatever letters it has."""
+    # A backslash means itself, unless a quote follows.
+    escaped = re.sub(r'(\\*)("|\Z)', lambda m: m[1] * 2 + ("\\" if m[2] else "") + m[2], value)
+    return f'"{escaped}"'
+
+
+def is_readable(override: str) -> bool:
+    """Whether Hydra can read an override."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        OverridesParser.create().parse_override(override)
+    except HydraException:
+        return False
+    return True
+
+
+def _readable(override: str) -> str:
+    """``data_dir=~/a,~/b#`` -> ``data_dir=/home/me/a,"/home/me/b#"``: as the user means it, for Hydra's grammar."""
+    key, equals, value = override.partition("=")
+    if not equals or _PLAIN.fullmatch(value):
+        return override
+    pieces = [_at_home(piece) for piece in value.split(",")]
+    if is_readable(f"{key}={','.join(pieces)}"):
+        return f"{key}={','.join(pieces)}"
+    pieces = [
+        piece if piece[:1] in _DELIMITERS or _CALL.match(piece) or is_readable(f"{key}={piece}") else quoted(piece)
+        for piece in pieces
+    ]
+    return better if is_readable(better := f"{key}={','.join(pieces)}") else override
+
+
+def _at_home(value: str) -> str:
+    """A value with the home folder for a leading ``~``, inside quotes too: what a shell does with a word alone."""
+    home = os.path.expanduser("~")
+    match = _HOME.match(value)
+    return value if match is None or home == "~" else match[1] + home + value[match.end() :]

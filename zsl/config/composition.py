@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zsl.config.argv import normalise_argv, quote_options
+from zsl.config.argv import is_readable, normalise_argv, quote_options, quoted
+from zsl.config.bounds import check_interpolations
 from zsl.config.registry import DESCRIPTIVE, conf_dir, groups
 from zsl.errors import UserError, did_you_mean
 
@@ -78,6 +80,7 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    check_interpolations(OmegaConf.to_container(cfg), "the configuration")
     try:
         config = _without_paths(OmegaConf.to_container(cfg, resolve=True))
     except OmegaConfBaseException as error:
@@ -138,6 +141,8 @@ def _check_node(value: Any, expected: Any, key: str) -> None:
             _check_node(value[name], inner, path)
     elif key in ("output_dir", "data_dir") and not isinstance(value, str):
         raise UserError(f"{key}={value!r} is not accepted: it should be the path of a folder.")
+    elif key == "cache_dir" and not isinstance(value, str | None):
+        raise UserError(f"{key}={value!r} is not accepted: it should be the path of a folder, 'off' or null.")
 
 
 def _without_paths(value: Any) -> Any:
@@ -173,8 +178,19 @@ def explain(error: Exception, overrides: list[str]) -> str:
 
     text = " ".join(str(error).split())
     if isinstance(error, OverrideParseException):
-        example = f"'{error.override}'" if not error.override.startswith("'") else error.override
-        return f"cannot read the override {error.override!r}; write KEY=VALUE, and quote special characters: {example}."
+        key, equals, value = str(error.override).partition("=")
+        better = f"{key}=" + quoted(value.strip("'\""))
+        if not equals or not is_readable(better):
+            return f"cannot read the override {error.override!r}; write KEY=VALUE."
+        return (
+            f"cannot read the override {error.override!r}; put the value into quotes, and the whole into others for "
+            f"the shell: {shlex.quote(better)}."
+        )
+    ambiguous = re.match(r"Ambiguous value for argument '(.*?)=(.*)' 1\. To use it as a list", text)
+    if ambiguous:
+        one = f"{ambiguous[1]}=" + quoted(ambiguous[2].strip("'\""))
+        several = f"{ambiguous[1]}={ambiguous[2]} is several values"
+        return f"{several}; for a sweep add -m, for one value write {shlex.quote(one)}."
     if isinstance(error, MissingConfigException) and error.options is not None and error.missing_cfg_file:
         group, _, option = error.missing_cfg_file.rpartition("/")
         has = ", ".join(o for o in error.options if not o.startswith("_"))

@@ -77,6 +77,7 @@ def check(config: Mapping[str, Any]) -> Report:
     except UserError as error:
         report.add_problem(error)
         return report
+    report.warnings += data.notes
     if split.name not in table.splits:
         _add_split(report, table, split)
     report.add("content", f"{table.content} (part of every result's key)")

@@ -48,9 +48,7 @@ def _of_more_bits(image: Any, form: str | None) -> Any:
         # Pillow reads PNG and PGM of 16 bits as 32 bits in some versions.
         sixteen = image.mode != "I" or form in ("PNG", "PPM")
         if low < 0 or high > 65535 or not (sixteen or high > 255 or high == 0):
-            raise ValueError(
-                f"its pixels go from {low:g} to {high:g}, so their range is not known; save it with 8 bits"
-            )
+            raise ValueError(f"its pixels go from {low:g} to {high:g}, so their range is unknown; save it with 8 bits")
         levels = pixels // _PER_LEVEL
     hidden = image.info.get("transparency")
     if isinstance(hidden, int):

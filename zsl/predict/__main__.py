@@ -27,6 +27,7 @@ from zsl.classifier import ZeroShotClassifier
 from zsl.data.class_table import align, as_table
 from zsl.errors import Parser, UserError, atomic, exit_status, writing
 from zsl.runs.model_file import MODEL
+from zsl.text import as_cell
 
 
 @dataclass
@@ -155,7 +156,7 @@ def write(prediction: Ranking, rows: Sequence[str], k: int, out: TextIO, *, as_j
     table = csv.writer(out, lineterminator="\n")
     table.writerow(["image", *(name for i in range(1, len(best[0]) + 1) for name in (f"class_{i}", f"score_{i}"))])
     for row, line in zip(rows, best):
-        table.writerow([row, *(value for c, s in line for value in (c, repr(s)))])
+        table.writerow([as_cell(row), *(value for c, s in line for value in (as_cell(c), repr(s)))])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -81,7 +81,7 @@ def read_table(path: Path, dtype: type = np.float64) -> Array:
         return np.loadtxt(path, dtype=dtype, comments=None, ndmin=2, encoding=_encoding(start))
 
 
-def read_text(path: Path, kind: str = "text file") -> str:
+def read_text(path: Path, kind: str = "text file in UTF-8") -> str:
     """A text file in UTF-8, or in what its byte order mark says; characters composed, so that equal names are equal."""
     with reading(path, kind) as start:
         if foreign(start):

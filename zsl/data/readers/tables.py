@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from zsl.data.readers.mat import read_mat
 from zsl.data.table import check_class_names, first_repeated
 from zsl.errors import UserError, did_you_mean
 from zsl.text import as_cell
+
+log = logging.getLogger(__name__)
 
 
 class Semantics(NamedTuple):
@@ -91,7 +94,13 @@ def validation_lists(folder: Folder, class_names: Sequence[str]) -> tuple[tuple[
         train = class_list(folder, f"trainclasses{i}.txt", class_names)
         val = class_list(folder, f"valclasses{i}.txt", class_names)
         if train is None or val is None:
-            break
+            if train is not None or val is not None:
+                there, lacking = ("train", "val") if val is None else ("val", "train")
+                log.warning(
+                    "%s is not used, because there is no %sclasses%d.txt beside it; add that one.",
+                    folder / f"{there}classes{i}.txt", lacking, i,
+                )  # fmt: skip
+            continue
         if set(train) & set(val):
             both, path = min(set(train) & set(val)), folder / f"valclasses{i}.txt"
             raise UserError(f"{path}: {both!r} is in trainclasses{i}.txt as well; the lists must be disjoint.")
