@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
-.PHONY: help run test test-slow lint bench ui serve repair upload data smoke digits compare table0 table1 table3 figure sensitivity clean
+.PHONY: help run test test-slow fuzz lint bench ui serve repair upload data smoke digits compare table0 table1 table3 figure sensitivity clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -25,6 +25,9 @@ test: $(STAMP_DEV)  ## set up, then run the test suite (minutes)
 
 test-slow: $(STAMP_DEV)  ## the tests that take minutes each
 	$(PY) -m pytest -m slow $(ARGS)
+
+fuzz: $(STAMP_DEV)  ## damage every format at random and read it, in child processes (ARGS="--count 2000 --seed 3")
+	$(PY) tests/fuzz.py $(ARGS)
 
 lint: $(STAMP_DEV)  ## ruff and mypy
 	$(PY) -m ruff check .

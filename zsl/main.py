@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from zsl.config import check_flags, check_own_files, conf_dir, explain, normalise_argv
-from zsl.errors import UserError, interruptible, interruption, print_any_letter, reason, too_large, unforeseen
+from zsl.errors import UserError, interruptible, interruption, print_any_letter, too_large, unforeseen
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -101,12 +101,11 @@ def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoRet
         raise error
     if isinstance(error, UserError) or too_large(error):
         _fail(error)
-    if isinstance(error, HydraException | OmegaConfBaseException):
+    kinds: tuple[type[Exception], ...] = (HydraException, OmegaConfBaseException, YAMLError)
+    if "zsl.experiment.run" not in sys.modules:
+        kinds = (*kinds, RecursionError, ValueError)  # from Hydra, which composes
+    if isinstance(error, kinds):
         _fail(UserError(explain(error, arguments)))
-    if isinstance(error, YAMLError):
-        _fail(UserError(f"a YAML file cannot be read ({reason(error)}); put it right."))
-    if isinstance(error, RecursionError) and "zsl.experiment.run" not in sys.modules:
-        _fail(UserError("a list of defaults in your YAML files includes its own file; remove that line."))
     if isinstance(error, KeyboardInterrupt):
         print("zsl: interrupted; finished runs are complete in their folders.", file=sys.stderr)
         sys.exit(130)

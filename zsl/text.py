@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 # What spreadsheets take for the beginning of a formula, also behind blanks and quotes: these letters in both widths.
-_FORMULA = re.compile("['\\s]*[-=+@\uff0d\uff1d\uff0b\uff20].*\\S|[\t\r\n]", re.DOTALL)
+_FORMULA = re.compile("['\\s]*[-=+@\uff0d\uff1d\uff0b\uff20].*\\S|'*[\t\r\n]", re.DOTALL)
 
 
 def as_cell(text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from zsl.config.registry import groups, options
 from zsl.errors import UserError, did_you_mean
+from zsl.text import not_text
 
 # Hydra's flags that take a value, which travels with them.
 _VALUE_FLAGS = {
@@ -46,9 +47,13 @@ def check_flags(argv: Iterable[str]) -> None:
     Raises
     ------
     UserError
-        For an unknown flag (near misses are named), a flag without its value, and a value that it does not take.
+        For an unknown flag (near misses are named), a flag without its value, a value that it does not take, and words
+        that are not text.
     """
     rest = list(argv)
+    foreign = not_text(rest)
+    if foreign is not None:
+        raise UserError(f"'{foreign}' is not text in UTF-8, so no record could hold it; rename the file or folder.")
     while rest:
         token = rest.pop(0)
         if token == "--":
@@ -99,6 +104,8 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
                 flags.append(rest.pop(0))
         else:
             overrides.append(quote_options(token))
+    # What is the default already, and no choice that Hydra could override.
+    overrides = [o for o in overrides if o != "experiment=null"]
     return flags + [_addable(o, overrides) for o in overrides]
 
 

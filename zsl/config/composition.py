@@ -68,10 +68,11 @@ def compose(overrides: Iterable[str] = ()) -> DictConfig:
 def _compose(arguments: list[str]) -> DictConfig:
     import hydra
     from hydra.errors import HydraException
+    from yaml import YAMLError
 
     try:
         return hydra.compose("config", arguments)
-    except HydraException as error:
+    except (HydraException, YAMLError, RecursionError, ValueError) as error:
         raise UserError(explain(error, arguments)) from error
 
 
@@ -173,10 +174,15 @@ def is_sweep(override: str) -> bool:
 
 
 def explain(error: Exception, overrides: list[str]) -> str:
-    """What is wrong with the overrides: the key or option, and the valid ones."""
+    """What is wrong with the overrides or with YAML files: the key or option, and the valid ones."""
     from hydra.errors import MissingConfigException, OverrideParseException
+    from yaml import YAMLError
 
     text = " ".join(str(error).split())
+    if isinstance(error, YAMLError):
+        return f"a YAML file cannot be read ({text}); put it right."
+    if isinstance(error, RecursionError):
+        return "a list of defaults in a YAML file includes the file itself; remove that line."
     if isinstance(error, OverrideParseException):
         key, equals, value = str(error.override).partition("=")
         better = f"{key}=" + quoted(value.strip("'\""))

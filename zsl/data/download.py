@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -19,6 +20,8 @@ from zsl.errors import UserError, did_you_mean, reason, writing
 # The published archives unpack to less than 60 times their size (text) and to 40,000 files.
 _RATIO, _FREE, _MEMBERS = 200, 2**30, 500_000
 _REDIRECTS = 10
+# What the disk says rather than the archive.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def download(
@@ -85,7 +88,7 @@ def unpack(path: Path, target: Path) -> list[Path]:
         except UserError:
             raise
         except Exception as error:  # zipfile, tarfile and the decompressors each have exceptions of their own
-            if isinstance(error, OSError) and error.errno is not None:
+            if isinstance(error, OSError) and error.errno in _DISK:
                 raise
             with path.open("rb") as f:
                 what = foreign(f.read(1024)) or reason(error)

@@ -253,7 +253,7 @@ def _read_hdf5(path: Path, keys: list[str] | None) -> dict[str, Array]:
 
     def own(item: Any) -> Any:
         if item.external or item.is_virtual:
-            raise ValueError(f"{item.name} lies in another file, which is not followed")
+            raise ValueError(f"{item.name} lies in another file, which is not read; store its values in this one")
         check_memory(item.size * item.dtype.itemsize)
         return item[()]
 
@@ -277,7 +277,7 @@ def _read_hdf5(path: Path, keys: list[str] | None) -> dict[str, Array]:
             if name.startswith("#") or (keys is not None and name not in keys):
                 continue
             if not isinstance(f.get(name, getlink=True), h5py.HardLink):
-                raise ValueError(f"{name} is a link to something else, which is not followed")
+                raise ValueError(f"{name} is a link, which is not followed; store the values themselves")
             if isinstance(f[name], h5py.Dataset):
                 found[name] = value_of(f[name])
     return found
