@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import queue
 import random
-import select
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -133,16 +134,35 @@ def child(name: str, first: int, last: int, seed: str) -> None:
             print(what, where.replace("\n", " "), file=answers, flush=True)
 
 
+def start(words: list[str]) -> tuple[subprocess.Popen[str], queue.Queue[str]]:
+    """A child process, and the lines that it prints; an empty one says that it has ended."""
+    words = [sys.executable, *words]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    lines: queue.Queue[str] = queue.Queue()
+
+    def follow() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.put(line)
+        lines.put("")
+
+    threading.Thread(target=follow, daemon=True).start()
+    return process, lines
+
+
 def fuzz(name: str, count: int, seed: str, until: float) -> tuple[Counter[str], dict[str, int]]:
     """The outcomes of a format's mutations, and the first mutation that came to each crash, hang or traceback."""
     found, bad, i = Counter[str](), dict[str, int](), 0
     while i < count and time.monotonic() < until:
-        words = [sys.executable, __file__, "--child", name, "--first", str(i), "--count", str(count), "--seed", seed]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process, lines = start([__file__, "--child", name, "--first", str(i), "--count", str(count), "--seed", seed])
         started = hung = False
-        while time.monotonic() < until and (line := _line(process)) is not None:
-            if line == "":
+        while time.monotonic() < until:
+            try:
+                line = lines.get(timeout=_HUNG)
+            except queue.Empty:
                 hung = True
+                break
+            if not line:
                 break
             if line[0].isdigit():
                 i, started = int(line), True
@@ -165,13 +185,6 @@ def fuzz(name: str, count: int, seed: str, until: float) -> tuple[Counter[str], 
             bad.setdefault("the good file cannot be read", i)
             break
     return found, bad
-
-
-def _line(process: subprocess.Popen[str]) -> str | None:
-    """The child's next line: nothing if it hangs, None if it has ended."""
-    assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], _HUNG)
-    return process.stdout.readline() or None if ready else ""
 
 
 def main(argv: list[str] | None = None) -> int:

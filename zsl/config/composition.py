@@ -194,8 +194,10 @@ def explain(error: Exception, overrides: list[str]) -> str:
         )
     ambiguous = re.match(r"Ambiguous value for argument '(.*?)=(.*)' 1\. To use it as a list", text)
     if ambiguous:
-        one = f"{ambiguous[1]}=" + quoted(ambiguous[2].strip("'\""))
-        several = f"{ambiguous[1]}={ambiguous[2]} is several values"
+        # Without the quotes that pieces of it were given.
+        value = re.sub(r'"((?:[^"\\]|\\.)*)"', lambda m: m[1].replace('\\"', '"'), ambiguous[2])
+        one = f"{ambiguous[1]}={quoted(value)}"
+        several = f"{ambiguous[1]}={value} is several values"
         return f"{several}; for a sweep add -m, for one value write {shlex.quote(one)}."
     if isinstance(error, MissingConfigException) and error.options is not None and error.missing_cfg_file:
         group, _, option = error.missing_cfg_file.rpartition("/")

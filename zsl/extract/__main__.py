@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array
-from zsl.data.readers.files import read_npz
+from zsl.data.readers.files import need, read_npz
 from zsl.errors import Parser, UserError, atomic, exit_status, reason, writing
 from zsl.extract.images import Images, find_images
 from zsl.extract.networks import NETWORKS, Network, load_network, prepare
@@ -116,8 +116,10 @@ def _extract(
         features = _features(run, list(pixels.values()), settings)
         with atomic(file) as part:
             np.savez(part, rows=np.array(list(pixels), dtype=np.int64), features=features)
-    done = [read_npz(file) for file in batches]
-    rows = np.concatenate([batch["rows"] for batch in done])
+    done = [
+        (need(batch, "rows", file), need(batch, "features", file)) for file in batches for batch in [read_npz(file)]
+    ]
+    rows = np.concatenate([rows for rows, _ in done])
     if not len(rows):
         raise UserError(f"{images.root}: none of the {n} images can be read; see the messages above.")
     classes = [images.classes[i] for i in rows]
@@ -127,7 +129,7 @@ def _extract(
     skipped = [f for i, f in enumerate(images.files) if i not in set(rows.tolist())]
     with atomic(target) as part:
         np.savez(
-            part, features=np.concatenate([batch["features"] for batch in done]), labels=np.array(labels),
+            part, features=np.concatenate([features for _, features in done]), labels=np.array(labels),
             class_names=np.array(names, dtype=str), files=np.array([images.files[i] for i in rows]),
             skipped=np.array(skipped, dtype=str), network=np.array(json.dumps(network)),
         )  # fmt: skip
