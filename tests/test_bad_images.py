@@ -114,6 +114,11 @@ def test_half_transparent_pixels_are_mixed_and_opaque_ones_unchanged():
     assert_allclose(np.asarray(as_rgb(Image.fromarray(pixels), None))[:, :, 0], [[100, 255], [177, 100]], atol=1)
 
 
+def test_an_image_of_nothing_is_left_out():
+    with pytest.raises(ValueError, match="all of its pixels are transparent"):
+        as_rgb(Image.new("RGBA", (4, 4)), None)
+
+
 def test_the_network_sees_what_people_see(tmp_path):
     for hidden in ((0, 0, 0), (0, 255, 0)):
         disc(hidden).save(tmp_path / f"{hidden[1]}.png")

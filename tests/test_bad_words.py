@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 import os
 import re
@@ -18,11 +20,13 @@ from hypothesis import strategies as st
 
 from zsl.config import check_flags, check_nodes, check_own_files, compose, normalise_argv, resolve
 from zsl.config.argv import quoted
+from zsl.data.__main__ import main as data_command
 from zsl.data.cache import Folder
 from zsl.data.dataset import ZeroShotData
 from zsl.data.readers.tables import validation_lists
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
+from zsl.predict.__main__ import Ranking, write
 
 HOME = os.path.expanduser("~")
 
@@ -95,8 +99,8 @@ TWOFOLD = "c0: x\nc1: y\n" + "".join(f"c{i}: ${{c{i - 1}}}${{c{i - 2}}}\n" for i
         ("a: &a [*a]\n", r"aliases \(\*NAME\) grow"),
         (TENFOLD, "interpolations in b5 grow to more than"),
         (TWOFOLD, "interpolations in c2. grow to more than"),
-        ("d0: 1\n" + "".join(f"d{i}: ${{d{i - 1}}}\n" for i in range(1, 3000)), "grow to more than .* steps"),
-        ("a: " + "[" * 100_000, "nested more than 50 levels deep; write it flatter"),
+        ("d0: 1\n" + "".join(f"d{i}: ${{d{i - 1}}}\n" for i in range(1, 1000)), "grow to more than .* steps"),
+        ("a: " + "[" * 1000, "nested more than 50 levels deep; write it flatter"),
         ("a: " + "{b: " * 3000 + "1" + "}" * 3000, "nested more than 50 levels"),
         ("a: !!python/object/apply:os.system [id]\n", "the tag .*os.system is not read; write plain values"),
         ("a:\n\t- b\n", r"line 2: this is no YAML \(.*put it right"),
@@ -184,6 +188,24 @@ def test_names_that_are_no_text_are_refused_by_every_table():
             UserError, match=rf"the {kind.partition('_')[0]} name 'caf\\xe9' is not text in UTF-8; rename"
         ):
             ImageTable("toy", "raw", np.eye(2), np.arange(2), attributes=np.eye(2)[:, :1], **bad)
+
+
+def test_names_like_markup_are_printed_as_they_are(tmp_path, capsys):
+    names = ["[/red]", "[bold]x", "[link=a]b"]
+    rows = "".join(f"{name},{i},{i * i},{-i}\n" for i, name in zip((5, 2, 9), names * 1))
+    (tmp_path / "c.csv").write_text(f"class,a,b,c\n{rows}")
+    (tmp_path / "f.csv").write_text("label,a,b\n" + "".join(f"{names[i % 2]},{i * i},{i % 3}\n" for i in range(12)))
+    words = [f"dataset.features={tmp_path}/f.csv", f"dataset.attributes={tmp_path}/c.csv"]
+    assert data_command(["check", "tabular", *words, "dataset.unseen=null"]) == 1
+    assert "[link=a]b" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_json_is_json_under_any_encoding(encoding):
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="backslashreplace")
+    write(Ranking(["🦓", "狐"], np.eye(2)), ["a.jpg", "ß.jpg"], 1, out, as_json=True)
+    out.seek(0)
+    assert [one["classes"][0]["class"] for one in json.loads(out.read())] == ["🦓", "狐"]
 
 
 # --- lists that are not used ---------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ def as_rgb(image: Any, form: str | None) -> Any:
     if hides or image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
         # Premultiplied colours first become ordinary ones.
         image = image.convert({"RGBa": "RGBA", "La": "LA"}.get(image.mode, image.mode)).convert("RGBA")
+        if image.getextrema()[3][1] == 0:
+            raise ValueError("all of its pixels are transparent")
         white = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(white, image).convert("RGB")
     return image.convert("RGB")

@@ -151,7 +151,8 @@ def write(prediction: Ranking, rows: Sequence[str], k: int, out: TextIO, *, as_j
         found = [
             {"image": row, "classes": [{"class": c, "score": s} for c, s in line]} for row, line in zip(rows, best)
         ]
-        out.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        every_letter = "utf" in (getattr(out, "encoding", None) or "utf").lower()
+        out.write(json.dumps(found, indent=2, ensure_ascii=not every_letter) + "\n")
         return
     table = csv.writer(out, lineterminator="\n")
     table.writerow(["image", *(name for i in range(1, len(best[0]) + 1) for name in (f"class_{i}", f"score_{i}"))])

@@ -201,7 +201,8 @@ def _from_npz(path: Path, labelled: bool) -> dict[str, Array]:
             repeated = first_repeated(names.tolist())
             if repeated is not None:
                 raise UserError(f"{path}: class_names has {repeated!r} more than once; give each class its own name.")
-            if labels.dtype.kind not in "iu" or (labels < 1).any() or (labels > len(names)).any():
+            whole = labels.dtype.kind in "iuf" and bool((labels == np.floor(labels)).all())
+            if not whole or (labels < 1).any() or (labels > len(names)).any():
                 raise UserError(
                     f"{path}: labels must be whole numbers from 1 to {len(names)}, the number of class_names."
                 )
