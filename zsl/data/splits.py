@@ -143,7 +143,7 @@ def combination(
 
 
 def from_file(table: ImageTable, *, path: str | None, name: str = "file", seed: Seed = 0) -> Split:
-    """Unseen classes by name, one per line of a text file (blank lines and lines that start with ``#`` are ignored)."""
+    """Unseen classes by name, one per line of a text file (blank lines and comments, ``# ...``, are ignored)."""
     if path is None:
         raise UserError("split=file needs split.path=FILE: a text file with one unseen class name per line.")
     where = str(Path(path).expanduser())
