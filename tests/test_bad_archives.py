@@ -53,6 +53,24 @@ def test_version_5_is_read_as_scipy_reads_it(tmp_path, compressed):
         read_mat(tmp_path / "a.mat", ["struct"])
 
 
+def test_a_variable_that_is_not_read_is_named(tmp_path, caplog):
+    savemat(tmp_path / "a.mat", {"x": np.ones((2, 2)), "allclasses_names": {"a": 1}})
+    assert read_mat(tmp_path / "a.mat").keys() == {"x"}
+    assert "'allclasses_names' is neither numbers nor text and is not read; save it as" in caplog.text
+
+
+def test_version_5_of_the_other_byte_order(tmp_path):
+    def element(kind, data):
+        return struct.pack(">II", kind, len(data)) + data + bytes(-len(data) % 8)
+
+    X = np.arange(6, dtype=">f8").reshape(2, 3)
+    parts = (element(6, struct.pack(">II", 6, 0)), element(5, struct.pack(">ii", 2, 3)), element(1, b"x"))
+    variable = element(14, b"".join(parts) + element(9, X.tobytes(order="F")))
+    (tmp_path / "a.mat").write_bytes(b"MATLAB 5.0 MAT-file".ljust(124) + b"\1\0MI" + variable)
+    assert_array_equal(read_mat(tmp_path / "a.mat")["x"], loadmat(tmp_path / "a.mat")["x"])
+    assert_array_equal(read_mat(tmp_path / "a.mat")["x"], X)
+
+
 def test_version_4_is_read(tmp_path):
     savemat(tmp_path / "a.mat", {k: VALUES[k] for k in ("double", "bytes", "text")}, format="4")
     assert_array_equal(read_mat(tmp_path / "a.mat")["double"], VALUES["double"])

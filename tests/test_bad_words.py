@@ -18,11 +18,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from archives import write_xlsa17
 from zsl.config import check_flags, check_nodes, check_own_files, compose, normalise_argv, resolve
 from zsl.config.argv import quoted
 from zsl.data.__main__ import main as data_command
 from zsl.data.cache import Folder
 from zsl.data.dataset import ZeroShotData
+from zsl.data.readers import xlsa17
 from zsl.data.readers.tables import validation_lists
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
@@ -224,6 +226,15 @@ def test_a_validation_list_that_is_not_used_is_named(train, val, reason):
     assert data.validation == ()
     assert len(data.notes) == 1
     assert re.search(rf"trainclasses1.txt and valclasses1.txt {reason}", data.notes[0])
+
+
+def test_attribute_names_that_do_not_fit_are_named(tmp_path, caplog):
+    write_xlsa17(tmp_path)
+    (tmp_path / "predicates.txt").write_text("1 a\n2 b\n")
+    assert xlsa17.load(str(tmp_path)).attribute_names == ()
+    assert "predicates.txt has 2 names and is not used: the table has 4 attributes; name each" in caplog.text
+    (tmp_path / "predicates.txt").write_text("1 a\n2 b\n3 c\n4 d\n")
+    assert xlsa17.load(str(tmp_path)).attribute_names == ("a", "b", "c", "d")
 
 
 def test_half_a_pair_of_lists_is_named(tmp_path, caplog):

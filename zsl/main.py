@@ -28,6 +28,7 @@ def job(cfg: DictConfig) -> None:
 
     from zsl.experiment.sweep import limit_threads
 
+    print_any_letter()  # a worker of a parallel sweep has an output of its own
     hydra = HydraConfig.get()
     alone = hydra.mode is RunMode.RUN
     threads = cfg.get("threads")

@@ -18,7 +18,7 @@ from zsl.errors import UserError, did_you_mean
 # Feature names of this project that published archives store under another.
 STORED_AS = {"resnet101": "res101"}
 # Where the file names of images are kept beside features, by whoever wrote them.
-_NAME_KEYS = ("files", "image_files", "image_names")
+NAME_KEYS = ("files", "image_files", "image_names")
 
 
 class Features(NamedTuple):
@@ -61,13 +61,13 @@ def read_features(folder: Folder, path: Path) -> Features:
     """
 
     def make() -> dict[str, Array]:
-        keys = ["features", "labels", "class_names", "network", *_NAME_KEYS]
+        keys = ["features", "labels", "class_names", "network", *NAME_KEYS]
         stored = (read_npz if path.suffix == ".npz" else read_mat)(path, keys)
         given = need(stored, "labels", path)
         labels = class_numbers(given, path)
         rows = _oriented(need(stored, "features", path), len(labels), path)
         del stored["features"]
-        names = next((stored[k] for k in _NAME_KEYS if k in stored), np.empty(0, "U1"))
+        names = next((stored[k] for k in NAME_KEYS if k in stored), np.empty(0, "U1"))
         return {
             "features": as_float32(rows, path),
             "labels": labels,

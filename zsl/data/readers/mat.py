@@ -6,6 +6,7 @@ files. Every size is checked against the bytes that are there before it is used.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import struct
@@ -18,6 +19,8 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.readers.files import check_memory, reading
+
+log = logging.getLogger(__name__)
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # The types of elements in version 5, by number.
@@ -105,8 +108,15 @@ def _variables_5(file: BinaryIO, start: bytes, keys: list[str] | None) -> Iterat
                 raise ValueError(_ENDS)
         value = _matrix(memoryview(data), order)
         if value is None and keys is not None:
-            raise ValueError(f"the variable {name!r} is neither numbers nor text; save it as a matrix")
-        if value is not None:
+            raise ValueError(
+                f"the variable {name!r} is neither numbers nor text; save it as a matrix or as cells of text"
+            )
+        if value is None:
+            log.warning(
+                "%s: the variable %r is neither numbers nor text and is not read; save it as a matrix or as cells of text.",
+                file.name, name,
+            )  # fmt: skip
+        else:
             yield name, value
 
 

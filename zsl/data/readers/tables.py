@@ -77,6 +77,13 @@ def numbered_names(path: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
+def fitting_names(names: tuple[str, ...], q: int, path: Path, semantics: str | None) -> tuple[str, ...]:
+    """The names of q attributes, or none where there are not q names; a warning if the table is the dataset's own."""
+    if names and len(names) != q and semantics in (None, "continuous", "original", "binary", "image"):
+        log.warning("%s has %d names and is not used: the table has %d attributes; name each.", path, len(names), q)
+    return names if len(names) == q else ()
+
+
 def class_list(folder: Folder, file: str, class_names: Sequence[str]) -> tuple[str, ...] | None:
     """The class names in ``file`` of the folder, each of them known; ``None`` if there is no such file."""
     path = folder / file

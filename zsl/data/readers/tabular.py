@@ -14,7 +14,7 @@ import numpy as np
 from zsl.checks import Array
 from zsl.data.cache import Folder
 from zsl.data.readers.columns import Columns, number_columns, read_csv, without_numbering
-from zsl.data.readers.features import as_float32
+from zsl.data.readers.features import NAME_KEYS, as_float32
 from zsl.data.readers.files import as_text, need, read_lines, read_npy, read_npz, reading
 from zsl.data.readers.tables import class_semantics, image_semantics, read_class_csv
 from zsl.data.splits import hold_out, named_classes
@@ -188,7 +188,8 @@ def _read(folder: Folder, path: Path, *, labelled: bool = True) -> Any:
 
 
 def _from_npz(path: Path, labelled: bool) -> dict[str, Array]:
-    stored = read_npz(path, ["features", *(["labels", "class_names"] if labelled else []), "files", "network"])
+    stored = read_npz(path, ["features", *(["labels", "class_names"] if labelled else []), *NAME_KEYS, "network"])
+    stored |= next(({"files": stored[key]} for key in NAME_KEYS if key in stored), {})
     out = {"features": as_float32(need(stored, "features", path), path)}
     if "labels" in stored:
         labels = stored["labels"].ravel()
