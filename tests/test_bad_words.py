@@ -81,8 +81,14 @@ def test_cache_dir_is_a_folder(value):
         check_nodes({**config, "cache_dir": value})
 
 
-def test_no_experiment_is_no_mistake():
-    assert compose(["experiment=null"]).experiment is None
+def test_no_choice_ends_in_a_sentence():
+    with pytest.raises(UserError, match="experiment=null chooses nothing; leave it out"):
+        compose(["model=ridge", "experiment=null"])
+    assert compose(["model=ridge"]).experiment is None
+
+
+def test_flags_know_the_home_folder_too():
+    assert normalise_argv(["--config-dir=~/c", "-cd", "~/d"]) == [f"--config-dir={HOME}/c", "-cd", f"{HOME}/d"]
 
 
 # --- YAML ----------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ _SETTING = re.compile(r"(?:(dataset|model|solver|split|tracking)\.\w+|(inference
 _PLAIN = re.compile(r"[A-Za-z0-9_./,:+-]*")
 _DELIMITERS = ("'", '"', "[", "{")
 _CALL = re.compile(r"(choice|glob|range|interval|shuffle|sort|tag|extend_list|int|float|str|bool|json_str)\(")
-_HOME = re.compile(r"""(["']?)~(?=[/"']|\Z)""")
+_HOME = re.compile(r"""(["']?)(~[^/"',\s]*)""")
 _SWEEP = re.compile(r"(?P<function>choice|glob)\((?P<arguments>[^()\[\]=]*)\)\Z", re.S)
 
 
@@ -98,14 +98,13 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
             overrides += [quote_options(t) for t in rest]
             break
         if token.startswith("-"):
-            flags.append(token)
+            flag, equals, value = token.partition("=")
+            flags.append(flag + equals + _at_home(value))
             takes_value = token in _VALUE_FLAGS and rest and not rest[0].startswith("-")
             if takes_value and not (token in _WORD_FLAGS and "=" in rest[0]):
-                flags.append(rest.pop(0))
+                flags.append(_at_home(rest.pop(0)))
         else:
             overrides.append(quote_options(token))
-    # What is the default already, and no choice that Hydra could override.
-    overrides = [o for o in overrides if o != "experiment=null"]
     return flags + [_addable(o, overrides) for o in overrides]
 
 
@@ -193,6 +192,5 @@ def _readable(override: str) -> str:
 
 def _at_home(value: str) -> str:
     """A value with the home folder for a leading ``~``, inside quotes too: what a shell does with a word alone."""
-    home = os.path.expanduser("~")
     match = _HOME.match(value)
-    return value if match is None or home == "~" else match[1] + home + value[match.end() :]
+    return value if match is None else match[1] + os.path.expanduser(match[2]) + value[match.end() :]

@@ -206,6 +206,9 @@ def explain(error: Exception, overrides: list[str]) -> str:
         if group == "hydra/launcher" and option in _LAUNCHERS:
             more = f" For {option}: pip install 'zsl-cdl[{_LAUNCHERS[option]}]'."
         return f"{group}={option} does not exist{did_you_mean(option, error.options)}; {group} has: {has}.{more}"
+    if "Config group override must be a string" in text:
+        nothing = next((o for o in overrides if o.endswith("=null")), "GROUP=null")
+        return f"{nothing} chooses nothing; leave it out."
     cause = error.__cause__
     full_key = getattr(cause, "full_key", None)
     if full_key and ("not in struct" in str(cause) or "Could not override" in text):

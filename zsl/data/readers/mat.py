@@ -107,17 +107,13 @@ def _variables_5(file: BinaryIO, start: bytes, keys: list[str] | None) -> Iterat
             if file.readinto(data) != size:  # type: ignore[attr-defined]
                 raise ValueError(_ENDS)
         value = _matrix(memoryview(data), order)
-        if value is None and keys is not None:
-            raise ValueError(
-                f"the variable {name!r} is neither numbers nor text; save it as a matrix or as cells of text"
-            )
-        if value is None:
-            log.warning(
-                "%s: the variable %r is neither numbers nor text and is not read; save it as a matrix or as cells of text.",
-                file.name, name,
-            )  # fmt: skip
-        else:
+        if value is not None:
             yield name, value
+            continue
+        what, remedy = f"the variable {name!r} is neither numbers nor text", "save it as a matrix or as cells of text"
+        if keys is not None:
+            raise ValueError(f"{what}; {remedy}")
+        log.warning("%s: %s and is not read; %s.", file.name, what, remedy)
 
 
 def _inflated(packed: bytes, size: int) -> bytearray:
