@@ -142,6 +142,7 @@ def test_files_and_folders_whose_names_are_no_text_are_left_out_and_named(tmp_pa
     assert find_images(tmp_path).files == ("owl/1.png",)
     assert r"fox/caf\xe9.png is left out: its name is not text in UTF-8; rename it." in caplog.text
     assert r"h\xfchner is left out" in caplog.text
+    assert find_images(tmp_path).nameless == (r"h\xfchner", r"fox/caf\xe9.png")
     os.rename(os.fsencode(tmp_path / "fox") + b"/caf\xe9.png", tmp_path / "fox" / "café.png")
     assert find_images(tmp_path).files == ("fox/café.png", "owl/1.png")
 

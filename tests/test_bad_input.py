@@ -18,6 +18,7 @@ from numpy.testing import assert_array_equal
 
 from archives import cells, small, write_xlsa17
 from test_download import Handler, fetch, server, tarred, zipped  # noqa: F401
+from zsl.data.class_table import as_table
 from zsl.data.readers import tabular, xlsa17
 from zsl.data.readers.files import read_lines, read_table, read_text
 from zsl.data.readers.tables import read_class_csv, write_class_csv
@@ -129,6 +130,14 @@ def test_what_cannot_be_told_is_refused_alike_and_the_remedy_works(tmp_path, tex
         assert re.search(sentence, found), found
     for found in both(tmp_path / "t.csv", text.replace(*remedy)):
         assert not isinstance(found, str), found
+
+
+def test_a_data_frame_with_its_row_numbers_is_refused():
+    frame = pd.DataFrame({"a": [0.5, 1, 0]}, index=["fox", "owl", "eel"])
+    numbered = frame.assign(index=range(3))
+    with pytest.raises(UserError, match=r"the column 'index' of attributes counts the rows .*; drop it"):
+        as_table(numbered)
+    assert_array_equal(as_table(numbered.drop(columns="index")), frame)
 
 
 def test_two_columns_that_may_hold_the_class_are_refused(tmp_path):

@@ -88,6 +88,8 @@ class Folder:
                 return {name: stored[name] for name in stored[_NAMES].tolist()}
         except OSError:  # there is no such entry, or none can be read
             pass
+        except MemoryError:
+            raise
         except Exception as error:  # whatever zipfile and NumPy raise for bytes that are not theirs
             log.warning("the cache entry %s is damaged (%s) and is made again.", entry, reason(error))
         arrays = make()

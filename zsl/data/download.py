@@ -85,7 +85,7 @@ def unpack(path: Path, target: Path) -> list[Path]:
     with tempfile.TemporaryDirectory(dir=target, prefix=".unpacking-") as temporary:
         try:
             _extract(path, temporary)
-        except UserError:
+        except (UserError, MemoryError):
             raise
         except Exception as error:  # zipfile, tarfile and the decompressors each have exceptions of their own
             if isinstance(error, OSError) and error.errno in _DISK:

@@ -126,7 +126,8 @@ def _extract(
     names = sorted(set(classes) - {""})
     # Labels are numbers, which count class_names, or names where some images have no class.
     labels = classes if "" in classes else [names.index(c) + 1 for c in classes]
-    skipped = [f for i, f in enumerate(images.files) if i not in set(rows.tolist())]
+    there = set(rows.tolist())
+    skipped = [*(f for i, f in enumerate(images.files) if i not in there), *images.nameless]
     with atomic(target) as part:
         np.savez(
             part, features=np.concatenate([features for _, features in done]), labels=np.array(labels),
@@ -219,7 +220,8 @@ def _work(arguments: argparse.Namespace) -> None:
         images, feature, target, weights=weights, batch_size=arguments.batch_size, device=arguments.device,
         size=arguments.size, progress=sys.stderr.isatty(),
     )  # fmt: skip
-    print(f"{target}: {len(images.files) - len(skipped)} images, {len(skipped)} left out")
+    n_images = len(images.files) + len(images.nameless)
+    print(f"{target}: {n_images - len(skipped)} images, {len(skipped)} left out")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ class Images(NamedTuple):
     """Paths below ``root``, with ``/``"""
     classes: tuple[str, ...]
     """The class of each image; empty if unknown"""
+    nameless: tuple[str, ...] = ()
+    """Files and folders that are left out because their names are no text, with escapes for what is not UTF-8"""
 
 
 def find_images(root: Path, listed: Path | None = None) -> Images:
@@ -45,17 +47,23 @@ def find_images(root: Path, listed: Path | None = None) -> Images:
     """
     from zsl.data.table import check_folders
 
+    nameless: list[str] = []
     if listed is None:
-        files = list(image_files(root))
+        files = list(image_files(root, nameless))
         classes = [_class_of(f, root) for f in files]
         check_folders(files, classes, root)
     else:
         files, classes = _read_list(root, listed)
-    return Images(root, tuple(files), tuple("" if c.lower() in _UNKNOWN else c for c in classes))
+    classes = ["" if c.lower() in _UNKNOWN else c for c in classes]
+    return Images(root, tuple(files), tuple(classes), tuple(nameless))
 
 
-def image_files(root: Path) -> tuple[str, ...]:
-    """The paths below ``root`` of all images in it, ascending; raises UserError if there is none."""
+def image_files(root: Path, nameless: list[str] | None = None) -> tuple[str, ...]:
+    """The paths below ``root`` of all images in it, ascending; raises UserError if there is none.
+
+    Files and folders whose names are no text are left out; ``nameless`` takes their names.
+    """
+    nameless = [] if nameless is None else nameless
 
     def refuse(error: OSError) -> None:
         raise UserError(f"{error.filename} cannot be read ({reason(error)}); give access to it, or move it elsewhere.")
@@ -67,8 +75,8 @@ def image_files(root: Path) -> tuple[str, ...]:
         for link in (os.path.join(folder, d) for d in below if os.path.islink(os.path.join(folder, d))):
             log.warning("%s is a link to a folder and is not followed.", link)
         for name in [name for name in [*below, *names] if not_text([name])]:
-            shown = not_text([os.path.relpath(os.path.join(folder, name), root)])
-            log.warning("%s is left out: its name is not text in UTF-8; rename it.", shown)
+            nameless.append(not_text([os.path.relpath(os.path.join(folder, name), root)]) or name)
+            log.warning("%s is left out: its name is not text in UTF-8; rename it.", nameless[-1])
         below[:], names[:] = ([name for name in some if not not_text([name])] for some in (below, names))
         # The work of an extraction that was stopped (NAME.npz.part) may lie among the images.
         below[:] = [d for d in below if not d.startswith(".") and not d.endswith(".npz.part")]

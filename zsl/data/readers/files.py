@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import math
 import os
+import re
 import unicodedata
 import zipfile
 from collections.abc import Container, Iterator
@@ -19,6 +20,8 @@ from zsl.errors import UserError, reason, too_large
 
 # Byte order marks, longest first; text without one is UTF-8.
 _MARKS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+# How libraries say that memory does not suffice, if not by a MemoryError.
+_NO_MEMORY = re.compile("out of memory|memory allocation failed|cannot allocate memory", re.IGNORECASE)
 # How files of spreadsheet programs begin.
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 
@@ -133,7 +136,7 @@ def reading(path: Path, kind: str) -> Iterator[bytes]:
     except UserError:
         raise
     except Exception as error:  # the libraries raise whatever their parsers stumble over
-        if too_large(error):
+        if too_large(error) or _NO_MEMORY.search(str(error)):
             raise UserError(
                 f"{path} does not fit into memory ({reason(error).rstrip('.')}); free some, or store fewer images or "
                 "columns, and numbers as float32."
