@@ -168,6 +168,12 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch, p
     assert len(list((tmp_path / "hand" / "d").iterdir())) == 3
 
 
+def test_an_archive_of_nothing_is_refused(tmp_path):
+    (tmp_path / "a.zip").write_bytes(zipped({}))
+    with pytest.raises(UserError, match="holds no file; remove it and run this again"):
+        download.unpack(tmp_path / "a.zip", tmp_path / "out")
+
+
 # --- the cache -----------------------------------------------------------------------------------------------------
 
 

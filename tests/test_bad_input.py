@@ -62,6 +62,7 @@ def both(path, text, encoding="utf-8"):
         ("label,a,b\rfox,1,2\rowl,3,5\r", [[1, 2], [3, 5]]),
         ('"label","a","b"\n"fox",1,2\n"owl, small",3,5\n', [[1, 2], [3, 5]]),
         (",label,a,b\n0,fox,1,2\n1,owl,3,5\n2,eel,4,4\n", [[1, 2], [3, 5], [4, 4]]),  # the index that pandas writes
+        (",label,a,b\n0,fox,1,2\n1,owl,3,5\n", [[1, 2], [3, 5]]),
         ("Unnamed: 0,label,a,b\n0,fox,1,2\n1,owl,3,5\n2,eel,4,4\n", [[1, 2], [3, 5], [4, 4]]),
     ],
 )

@@ -96,6 +96,8 @@ def unpack(path: Path, target: Path) -> list[Path]:
                 f"{path} cannot be unpacked ({what}); remove it and run this again, or give another address with --url."
             ) from None
         files = [p for p in sorted(Path(temporary).rglob("*")) if p.is_file() and "__MACOSX" not in p.parts]
+        if not files:
+            raise UserError(f"{path} holds no file; remove it and run this again, or give another address with --url.")
         places = {p: target / p.relative_to(temporary) for p in files}
         for p, place in places.items():
             if place.exists() and (not place.is_file() or file_hash(place) != file_hash(p)):

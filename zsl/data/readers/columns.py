@@ -200,6 +200,11 @@ def number_columns(frame: Any, names: list[str], path: Path) -> Array:
     return np.asarray(frame.to_numpy(np.float64, na_value=np.nan))
 
 
+def _starts(column: Array) -> bool:
+    """Whether a column is 0, 1, 2, ... or 1, 2, 3, ...: in a column without a name, two rows tell."""
+    return len(column) > 1 and column[0] in (0, 1) and bool((np.diff(column) == 1).all())
+
+
 def without_numbering(X: Array, names: list[str], path: Path, rows: str) -> Array:
     """Which columns describe the rows: not the index that pandas writes before a table; other numberings are refused.
 
@@ -213,7 +218,7 @@ def without_numbering(X: Array, names: list[str], path: Path, rows: str) -> Arra
     counts = counting(X)
     kept = np.ones(len(names), bool)
     for j, name in enumerate(names):
-        if not name and counts[j]:
+        if not name and (counts[j] or _starts(X[:, j])):
             kept[j] = False
         elif not name:
             raise UserError(f"{path}: column {j + 1} has no name; name it or remove it.")
