@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "model_selection": GROUND | {"data", "evaluation", "inference"},
     "classifier": GROUND | METHOD | {"runs"},
     "experiment": GROUND | METHOD | {"classifier", "runs"},
-    "tracking": {"errors", "text", "checks", "runs"},
+    "tracking": {"errors", "checks", "runs"},
     "extract": GROUND | {"data"},
     "predict": GROUND | {"data", "classifier", "runs", "extract"},
     "theory": GROUND | METHOD,

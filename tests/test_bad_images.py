@@ -147,6 +147,13 @@ def test_files_and_folders_whose_names_are_no_text_are_left_out_and_named(tmp_pa
     assert find_images(tmp_path).files == ("fox/café.png", "owl/1.png")
 
 
+def test_a_list_finds_names_in_decomposed_characters(tmp_path):
+    (tmp_path / "fox").mkdir()
+    (tmp_path / "fox" / "cafe\u0301.png").touch()
+    (tmp_path / "list.txt").write_text("fox/cafe\u0301.png\n", encoding="utf-8")
+    assert len(find_images(tmp_path, tmp_path / "list.txt").files) == 1
+
+
 # --- unfinished work -----------------------------------------------------------------------------------------------
 
 

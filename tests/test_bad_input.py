@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 
 import numpy as np
@@ -20,11 +21,13 @@ from archives import cells, small, write_xlsa17
 from test_download import Handler, fetch, server, tarred, zipped  # noqa: F401
 from zsl.data.class_table import as_table
 from zsl.data.readers import tabular, xlsa17
+from zsl.data.readers.features import Features, in_image_order
 from zsl.data.readers.files import read_lines, read_table, read_text
 from zsl.data.readers.tables import read_class_csv, write_class_csv
 from zsl.errors import UserError
 from zsl.extract.images import find_images
 from zsl.predict.__main__ import Ranking, write
+from zsl.report.records import read_records
 from zsl.runs.files import write_predictions
 from zsl.text import as_cell, from_cell
 
@@ -223,6 +226,31 @@ def test_classes_are_never_merged(tmp_path, table, stored, places):
         xlsa17.load(str(tmp_path), feature="mine")
     np.savez(tmp_path / "mine.npz", features=X, labels=labels + 1, class_names=np.array(table))
     assert_array_equal(xlsa17.load(str(tmp_path), feature="mine").labels, labels)
+
+
+def test_an_image_that_is_named_twice_is_refused(tmp_path):
+    rows, labels = np.eye(3, 4), np.arange(3)
+    for names, wrong in ((("a", "b", "a"), True), (("c", "b", "a"), False)):
+        stored = Features(rows, labels, names)
+        if wrong:
+            with pytest.raises(UserError, match="names the image 'a' more than once; keep one row of each image"):
+                in_image_order(stored, ("a", "b"), tmp_path)
+        else:
+            assert_array_equal(in_image_order(stored, ("a", "b"), tmp_path), [2, 1])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"metrics": {"a": "x"}}, {"metrics": {"a": None, "\ud800": 1}}, {"key": {"split": {"unseen": ["\udce9"]}}}],
+)
+def test_a_record_of_no_table_is_left_out(tmp_path, caplog, change):
+    key = {"split": {"unseen": ["a"]}, "dataset": {}, "selection": "none: x"}
+    record = {"per_class": [], "metrics": {"a": 1.0}, "key": key}
+    for name, one in (("good", record), ("bad", {**record, **change, "key": {**key, **change.get("key", {})}})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(json.dumps(one))
+    assert len(read_records(tmp_path)) == 1
+    assert "bad/results.json is no complete record" in caplog.text
 
 
 def test_folders_that_would_become_one_class_are_refused(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import unicodedata
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -104,6 +105,8 @@ def _read_list(root: Path, listed: Path) -> tuple[list[str], list[str]]:
         file, *more = (field.strip() for field in line.split("\t"))
         if len(more) > 1 or more == [""]:
             raise UserError(f"{listed}: line {i} must be PATH or PATH<TAB>CLASS ('unlabelled' for an unknown class).")
+        # Lists are read in composed characters, and some systems store names in decomposed ones.
+        file = next((f for f in (file, unicodedata.normalize("NFD", file)) if (root / f).is_file()), file)
         if not (root / file).is_file():
             raise UserError(f"{listed}: line {i}: there is no image {root / file}; paths start from {root}.")
         if file in found:

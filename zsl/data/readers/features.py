@@ -13,6 +13,7 @@ from zsl.checks import Array
 from zsl.data.cache import Folder
 from zsl.data.readers.files import as_text, need, read_npz
 from zsl.data.readers.mat import read_mat
+from zsl.data.table import first_repeated
 from zsl.errors import UserError, did_you_mean
 
 # Feature names of this project that published archives store under another.
@@ -144,6 +145,9 @@ def in_image_order(stored: Features, image_names: Sequence[str], path: Path) -> 
                 "store the file names as 'files' (python -m zsl.extract does)."
             )
         return np.arange(len(image_names))
+    repeated = first_repeated(stored.image_names)
+    if repeated is not None:
+        raise UserError(f"{path} names the image {repeated!r} more than once; keep one row of each image.")
     image_names = [unicodedata.normalize("NFC", n) for n in image_names]
     index = {n.replace("\\", "/"): i for i, n in enumerate(stored.image_names)}
     last = {n.rsplit("/", 1)[-1]: i for n, i in index.items()}
