@@ -67,8 +67,8 @@ def main() -> None:
         check_flags(sys.argv[1:])
         arguments = normalise_argv(sys.argv[1:])
         check_own_files(arguments)
-    except UserError as refused:
-        _fail(refused)
+    except Exception as refused:
+        _end(refused, sys.argv[1:], in_sweep=False)
     sys.argv[1:] = arguments
     # Hydra then raises what it would have printed over several lines, and main() prints one sentence.
     os.environ["HYDRA_FULL_ERROR"] = "1"
