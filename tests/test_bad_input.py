@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -20,10 +21,12 @@ from archives import cells, small, write_xlsa17
 from report_records import record
 from test_download import Handler, fetch, server, tarred, zipped  # noqa: F401
 from zsl.data.class_table import as_table
+from zsl.data.dataset import ZeroShotData
 from zsl.data.readers import tabular, xlsa17
 from zsl.data.readers.features import Features, in_image_order
 from zsl.data.readers.files import read_lines, read_table, read_text
 from zsl.data.readers.tables import read_class_csv, write_class_csv
+from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
 from zsl.extract.images import find_images
 from zsl.predict.__main__ import Ranking, write
@@ -142,6 +145,17 @@ def test_a_data_frame_with_its_row_numbers_is_refused():
     with pytest.raises(UserError, match=r"the column 'index' of attributes counts the rows .*; drop it"):
         as_table(numbered)
     assert_array_equal(as_table(numbered.drop(columns="index")), frame)
+
+
+def test_a_column_without_a_name_that_counts_the_rows_is_named():
+    X, Z = np.eye(6, 3), np.eye(3)
+    X[:, 1], labels = np.arange(6) + 4, np.arange(6) % 3
+    table = ImageTable("toy", "raw", X, labels, ("a", "b", "c"), Z)
+    split = Split("s", np.array([0, 1, 3, 4]), np.array([], int), np.array([2, 5]), np.array([2]))
+    assert ZeroShotData.from_table(table, split).notes == (
+        "toy: column 2 of the features counts the rows; remove it if it only numbers them.",
+    )
+    assert ZeroShotData.from_table(replace(table, features=np.delete(X, 1, axis=1)), split).notes == ()
 
 
 def test_two_columns_that_may_hold_the_class_are_refused(tmp_path):

@@ -153,7 +153,7 @@ class ZeroShotData:
             Z_images=Z_images,
             attribute_names=tuple(table.attribute_names[a] for a in kept) if table.attribute_names else (),
             validation=folds,
-            notes=(unused,) if unused else (),
+            notes=(*table.row_numbers(), *unused),
             names_unseen=tuple(names[i] for i in split.test_unseen) if names else (),
             rows_unseen=tuple(int(i) + 1 for i in split.test_unseen),
             key={
@@ -329,7 +329,7 @@ def _semantics(
     return np.ascontiguousarray(Z[:, kept]), Z_images, kept, record
 
 
-def _published_folds(table: ImageTable, seen: Array) -> tuple[tuple[tuple[Array, Array], ...], str]:
+def _published_folds(table: ImageTable, seen: Array) -> tuple[tuple[tuple[Array, Array], ...], list[str]]:
     """The table's published folds as positions in ``seen``, or none and the reason why they do not divide these."""
     index = {table.class_names[c]: i for i, c in enumerate(seen)}
     folds = []
@@ -338,9 +338,9 @@ def _published_folds(table: ImageTable, seen: Array) -> tuple[tuple[tuple[Array,
         if others or set(train) & set(val):
             fault = "name unseen classes" if {*train, *val} - set(index) else "lack seen classes"
             shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-            return (), (
+            return (), [
                 f"{table.name}: the published validation lists are not used, because trainclasses{i}.txt and "
                 f"valclasses{i}.txt {fault} of this split ({shown}); folds over the seen classes are drawn instead."
-            )
+            ]
         folds.append((np.sort([index[c] for c in train]), np.sort([index[c] for c in val])))
-    return tuple(folds), ""
+    return tuple(folds), []

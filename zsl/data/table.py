@@ -130,18 +130,13 @@ class ImageTable:
         return content_hash(self.features, self.labels, self.attributes, np.array(self.class_names), *own)
 
     def warnings(self) -> list[str]:
-        """What is allowed and yet rarely meant: row numbers, constant attributes, classes with the same attributes."""
-        found = [
-            f"{self.name}: column {int(counts.argmax()) + 1} of the {what} counts the rows; remove it if it only "
-            "numbers them."
-            for what, table in (("features", self.features), ("attributes", self.attributes))
-            if (counts := counting(table)).any()
-        ]
+        """What is allowed and yet rarely meant: constant attributes, and classes that have the same attributes."""
         if self.image_attributes is not None:
-            return found
+            return []
         rows = np.where(self.gaps, np.nan, self.attributes)
         with np.errstate(invalid="ignore"):
             constant = np.flatnonzero(np.fmin.reduce(rows) >= np.fmax.reduce(rows))
+        found = []
         if constant.size and len(rows) > 1:
             first_name = self.attribute_names[constant[0]] if self.attribute_names else f"attribute {constant[0] + 1}"
             found.append(
@@ -157,6 +152,15 @@ class ImageTable:
                 f"(first: {b!r}, as {a!r})."
             )
         return found
+
+    def row_numbers(self) -> list[str]:
+        """Columns without names that count the rows, a sentence each; readers refuse those that have names."""
+        return [
+            f"{self.name}: column {int(counts.argmax()) + 1} of the {what} counts the rows; remove it if it only "
+            "numbers them."
+            for what, table in (("features", self.features), ("attributes", self.attributes))
+            if (counts := counting(table)).any()
+        ]
 
     def class_ids(self, names: list[str], where: str) -> Array:
         """Class numbers of ``names``, in their order; refusals as :func:`check_class_names`."""

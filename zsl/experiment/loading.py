@@ -21,8 +21,10 @@ def load(setup: Setup) -> ZeroShotData:
     Nothing is pre-processed; missing attributes are NaN or kept.
     """
     table = setup.read()
+    for message in table.warnings():
+        log.warning("%s", message)
     data = ZeroShotData.from_table(table, setup.split(table), missing=setup.missing)
-    for message in (*table.warnings(), *data.notes):
+    for message in data.notes:
         log.warning("%s", message)
     return data if setup.shuffle_attributes is None else data.shuffle_attributes(setup.shuffle_attributes)
 
