@@ -153,6 +153,12 @@ class ImageTable:
             )
         return found
 
+    def class_ids(self, names: list[str], where: str) -> Array:
+        """Class numbers of ``names``, in their order; refusals as :func:`check_class_names`."""
+        check_class_names(names, self.class_names, where, self.name)
+        index = {c: i for i, c in enumerate(self.class_names)}
+        return np.array([index[name] for name in names], dtype=np.int64)
+
     def row_numbers(self) -> list[str]:
         """Columns without names that count the rows, a sentence each; readers refuse those that have names."""
         return [
@@ -161,12 +167,6 @@ class ImageTable:
             for what, table in (("features", self.features), ("attributes", self.attributes))
             if (counts := counting(table)).any()
         ]
-
-    def class_ids(self, names: list[str], where: str) -> Array:
-        """Class numbers of ``names``, in their order; refusals as :func:`check_class_names`."""
-        check_class_names(names, self.class_names, where, self.name)
-        index = {c: i for i, c in enumerate(self.class_names)}
-        return np.array([index[name] for name in names], dtype=np.int64)
 
 
 def counting(X: Array) -> Array:
