@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
-.PHONY: help run test faults test-slow lint bench ui serve repair upload data smoke digits compare table0 table1 table3 figure sensitivity clean
+.PHONY: help run test faults fuzz test-slow lint bench ui serve repair upload data smoke digits compare table0 table1 table3 figure sensitivity clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -28,6 +28,9 @@ faults: $(STAMP_DEV)  ## put faults into real runs (half an hour; kinds that nee
 
 test-slow: $(STAMP_DEV)  ## the tests that take minutes each
 	$(PY) -m pytest -m slow $(ARGS)
+
+fuzz: $(STAMP_DEV)  ## damage every format at random and read it, in child processes (ARGS="--count 2000 --seed 3")
+	$(PY) tests/fuzz.py $(ARGS)
 
 lint: $(STAMP_DEV)  ## ruff, mypy, and known holes of the installed packages where the network allows
 	$(PY) -m ruff check .

@@ -12,13 +12,14 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "zsl"
 # What each package or file of zsl may import of the others.
-GROUND = {"errors", "checks", "linalg", "config"}
+GROUND = {"errors", "text", "checks", "linalg", "config"}
 METHOD = {"sparse", "data", "models", "inference", "evaluation", "model_selection"}
 MAY_IMPORT = {
     "errors": set(),
+    "text": set(),
     "checks": {"errors"},
     "linalg": {"checks"},
-    "config": {"errors", "checks"},
+    "config": {"errors", "text", "checks"},
     "runs": GROUND,
     "sparse": GROUND,
     "evaluation": GROUND,

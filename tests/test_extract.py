@@ -97,11 +97,12 @@ def test_wrong_folders_are_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("mode", "size"), [("RGB", (500, 300)), ("L", (40, 90)), ("RGBA", (224, 224)), ("P", (300, 10))]
+    ("mode", "size"), [("RGB", (500, 300)), ("L", (40, 90)), ("CMYK", (224, 224)), ("P", (300, 10))]
 )
 def test_any_image_becomes_a_normalised_square(tmp_path, mode, size):
-    Image.new(mode, size, 0).save(tmp_path / "a.png")
-    pixels = prepare(tmp_path / "a.png", NETWORKS["resnet50"])
+    black = (0, 0, 0, 255) if mode == "CMYK" else 0
+    Image.new(mode, size, black).save(tmp_path / "a.tif")
+    pixels = prepare(tmp_path / "a.tif", NETWORKS["resnet50"])
     assert pixels.shape == (3, 224, 224)
     assert pixels.dtype == np.float32
     expected = -np.array(NETWORKS["resnet50"].mean) / NETWORKS["resnet50"].std

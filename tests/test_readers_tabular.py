@@ -117,7 +117,7 @@ def test_images_of_unknown_class_are_predicted_by_a_run(own, tmp_path, named):
         ("class,a,a\ncat,1,2\n", "'a' is not the name of one column"),
         ("class,a,\ncat,1,2\n", "'' is not the name of one column"),
         ("class,a\ncat,1,2\n", "line 2 has 3 fields where the header has 2"),
-        ("class,a\ncat,1\ndog,1,2\n", "Expected 2 fields in line 3, saw 3"),
+        ("class,a\ncat,1\ndog,1,2\n", "line 3 has 3 fields where the header has 2"),
         ("class,a\ncat,four\n", "the column 'a' holds 'four' in row 1, which is not a number"),
         ("cat,4,0\ndog,4,1\n", "its first line holds numbers"),
         ("<html>\n</html>\n", "it is an HTML page"),

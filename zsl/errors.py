@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import io
 import math
 import os
 import re
@@ -68,6 +69,12 @@ def atomic(path: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         raise
+
+
+def print_any_letter() -> None:
+    """Let standard output escape the letters that its encoding lacks, as standard error does, where it would raise."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def remove_parts(folder: Path) -> list[Path]:
@@ -137,6 +144,7 @@ def exit_status(
     in order
     0
     """
+    print_any_letter()
     try:
         return work() or 0
     except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does

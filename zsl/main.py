@@ -7,8 +7,25 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from zsl.config import check_allowed, check_files, check_flags, conf_dir, credentials, explain, normalise_argv
-from zsl.errors import UserError, address_space_left, interruptible, interruption, too_large, unforeseen
+from zsl.config import (
+    check_allowed,
+    check_files,
+    check_flags,
+    check_own_files,
+    conf_dir,
+    credentials,
+    explain,
+    normalise_argv,
+)
+from zsl.errors import (
+    UserError,
+    address_space_left,
+    interruptible,
+    interruption,
+    print_any_letter,
+    too_large,
+    unforeseen,
+)
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -28,6 +45,7 @@ def job(cfg: DictConfig) -> None:
 
     from zsl.experiment.sweep import limit_threads
 
+    print_any_letter()  # a worker of a parallel sweep has an output of its own
     hydra = HydraConfig.get()
     alone = hydra.mode is RunMode.RUN
     threads = cfg.get("threads")
@@ -75,13 +93,17 @@ def _check_memory() -> None:
 
 def main() -> None:
     """Run the command line. Exit status 0, or 1 after one line on what the user can put right."""
+    print_any_letter()
     try:
         _check_memory()
         check_flags(sys.argv[1:])
         arguments = normalise_argv(credentials.taken_from(sys.argv[1:]))
+        check_own_files(arguments)
         check_files(arguments)
     except (UserError, MemoryError) as refused:
         _fail(refused)
+    except Exception as refused:
+        _end(refused, sys.argv[1:], in_sweep=False)
     sys.argv[1:] = arguments
     # A log file on a full disk is no reason for a traceback for each line.
     logging.raiseExceptions = False
@@ -113,12 +135,16 @@ def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoRet
     """End in one sentence where there is one, else in the exception."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     if _TRACEBACK or isinstance(error, SystemExit):
         raise error
     if isinstance(error, (UserError, OSError)) or too_large(error):
         _fail(error)
-    if isinstance(error, HydraException | OmegaConfBaseException):
+    kinds: tuple[type[Exception], ...] = (HydraException, OmegaConfBaseException, YAMLError)
+    if "zsl.experiment.run" not in sys.modules:
+        kinds = (*kinds, RecursionError, ValueError)  # from Hydra, which composes
+    if isinstance(error, kinds):
         _fail(UserError(explain(error, arguments)))
     if isinstance(error, KeyboardInterrupt):
         print("zsl: interrupted; finished runs are complete in their folders.", file=sys.stderr)

@@ -4,6 +4,7 @@ Nothing heavy is imported here, so that ``--help`` answers at once; :mod:`zsl.co
 """
 
 from zsl.config.argv import check_flags, normalise_argv, quote_options
+from zsl.config.bounds import check_own_files
 from zsl.config.composition import check_nodes, compose, explain, is_sweep, resolve
 from zsl.config.registry import (
     DATA,
@@ -27,6 +28,7 @@ __all__ = [
     "check_files",
     "check_flags",
     "check_nodes",
+    "check_own_files",
     "compose",
     "conf_dir",
     "explain",

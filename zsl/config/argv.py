@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 from collections.abc import Iterable
 
 from zsl.config.registry import groups, options
 from zsl.errors import UserError, did_you_mean
+from zsl.text import not_text
 
 # Hydra's flags that take a value, which travels with them.
 _VALUE_FLAGS = {
@@ -31,6 +33,11 @@ _OVERRIDE = re.compile(r"(?P<key>\+{0,2}(?P<group>[A-Za-z_/]+)(@[^=]*)?)=(?P<val
 _SHORT = re.compile(r"^(dataset\.semantics)=(?![{\[])")
 # A setting of a component, whose signature says what there is: model.width, inference.manhattan.power.
 _SETTING = re.compile(r"(?:(dataset|model|solver|split|tracking)\.\w+|(inference)\.\w+\.\w+)=")
+# Values that need no quotes, values that have some, and functions of Hydra's grammar.
+_PLAIN = re.compile(r"[A-Za-z0-9_./,:+-]*")
+_DELIMITERS = ("'", '"', "[", "{")
+_CALL = re.compile(r"(choice|glob|range|interval|shuffle|sort|tag|extend_list|int|float|str|bool|json_str)\(")
+_HOME = re.compile(r"""(["']?)(~[^/"',\s]*)""")
 _SWEEP = re.compile(r"(?P<function>choice|glob)\((?P<arguments>[^()\[\]=]*)\)\Z", re.S)
 
 
@@ -40,9 +47,13 @@ def check_flags(argv: Iterable[str]) -> None:
     Raises
     ------
     UserError
-        For an unknown flag (near misses are named), a flag without its value, and a value that it does not take.
+        For an unknown flag (near misses are named), a flag without its value, a value that it does not take, and words
+        that are not text.
     """
     rest = list(argv)
+    foreign = not_text(rest)
+    if foreign is not None:
+        raise UserError(f"'{foreign}' is not text in UTF-8, so no record could hold it; rename the file or folder.")
     while rest:
         token = rest.pop(0)
         if token == "--":
@@ -78,6 +89,7 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
        ``dataset=sun -m model.lam=1`` would be refused.
     2. Number-like options quoted: ``split=645_72`` is the integer 64572 in Hydra's grammar (hydra issue 1163).
     3. ``++`` before settings of a component of the user's own, whose YAML need not list them.
+    4. ``~`` at the beginning of a value expanded, and values quoted that Hydra's grammar reads only within quotes.
     """
     flags, overrides, rest = [], [], list(argv)
     while rest:
@@ -86,10 +98,11 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
             overrides += [quote_options(t) for t in rest]
             break
         if token.startswith("-"):
-            flags.append(token)
+            flag, equals, value = token.partition("=")
+            flags.append(flag + equals + _at_home(value))
             takes_value = token in _VALUE_FLAGS and rest and not rest[0].startswith("-")
             if takes_value and not (token in _WORD_FLAGS and "=" in rest[0]):
-                flags.append(rest.pop(0))
+                flags.append(_at_home(rest.pop(0)))
         else:
             overrides.append(quote_options(token))
     return flags + [_addable(o, overrides) for o in overrides]
@@ -115,7 +128,7 @@ def quote_options(override: str) -> str:
     ``choice(...)`` and ``glob(...)`` over a group are written out, because Hydra drops the quotes when it passes a
     sweep's jobs on.
     """
-    override = _SHORT.sub(r"\1.source=", override)
+    override = _readable(_SHORT.sub(r"\1.source=", override))
     match = _OVERRIDE.match(override)
     if not match or match["group"] not in groups():
         return override
@@ -141,3 +154,43 @@ def quote_options(override: str) -> str:
         return override
     quoted = [f"'{v.strip()}'" if _NUMBER.match(v.strip()) else v for v in value.split(",")]
     return f"{match['key']}={','.join(quoted)}"
+
+
+def quoted(value: str) -> str:
+    """A value in the quotes of Hydra's grammar, whatever letters it has."""
+    # A backslash means itself, unless a quote follows.
+    escaped = re.sub(r'(\\*)("|\Z)', lambda m: m[1] * 2 + ("\\" if m[2] else "") + m[2], value)
+    return f'"{escaped}"'
+
+
+def is_readable(override: str) -> bool:
+    """Whether Hydra can read an override."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        OverridesParser.create().parse_override(override)
+    except HydraException:
+        return False
+    return True
+
+
+def _readable(override: str) -> str:
+    """``data_dir=~/a,~/b#`` -> ``data_dir=/home/me/a,"/home/me/b#"``: as the user means it, for Hydra's grammar."""
+    key, equals, value = override.partition("=")
+    if not equals or _PLAIN.fullmatch(value):
+        return override
+    pieces = [_at_home(piece) for piece in value.split(",")]
+    if is_readable(f"{key}={','.join(pieces)}"):
+        return f"{key}={','.join(pieces)}"
+    pieces = [
+        piece if piece[:1] in _DELIMITERS or _CALL.match(piece) or is_readable(f"{key}={piece}") else quoted(piece)
+        for piece in pieces
+    ]
+    return better if is_readable(better := f"{key}={','.join(pieces)}") else override
+
+
+def _at_home(value: str) -> str:
+    """A value with the home folder for a leading ``~``, inside quotes too: what a shell does with a word alone."""
+    match = _HOME.match(value)
+    return value if match is None else match[1] + os.path.expanduser(match[2]) + value[match.end() :]

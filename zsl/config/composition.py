@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zsl.config import credentials
-from zsl.config.argv import normalise_argv, quote_options
+from zsl.config.argv import is_readable, normalise_argv, quote_options, quoted
+from zsl.config.bounds import check_interpolations
 from zsl.config.registry import DESCRIPTIVE, conf_dir, groups
 from zsl.config.trust import check_allowed
 from zsl.errors import UserError, did_you_mean
@@ -68,10 +70,11 @@ def compose(overrides: Iterable[str] = ()) -> DictConfig:
 def _compose(arguments: list[str]) -> DictConfig:
     import hydra
     from hydra.errors import HydraException
+    from yaml import YAMLError
 
     try:
         cfg = hydra.compose("config", arguments)
-    except HydraException as error:
+    except (HydraException, YAMLError, RecursionError, ValueError) as error:
         raise UserError(explain(error, arguments)) from error
     check_allowed(cfg, arguments)
     return cfg
@@ -82,6 +85,7 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    check_interpolations(OmegaConf.to_container(cfg), "the configuration")
     try:
         config = _without_paths(OmegaConf.to_container(cfg, resolve=True))
     except OmegaConfBaseException as error:
@@ -144,7 +148,9 @@ def _check_node(value: Any, expected: Any, key: str) -> None:
                 raise UserError(f"{path} is missing{choice}.")
             _check_node(value[name], inner, path)
     elif key in ("output_dir", "data_dir") and not isinstance(value, str):
-        raise UserError(f"{key}={value!r} is not accepted: it should be the path of a folder.")
+        raise UserError(f"{key}={value!r} is not accepted: it should be the path of a folder, such as ./{value}.")
+    elif key == "cache_dir" and not isinstance(value, str | None):
+        raise UserError(f"{key}={value!r} is not accepted: it should be the path of a folder, 'off' or null.")
 
 
 def _without_paths(value: Any) -> Any:
@@ -175,13 +181,31 @@ def is_sweep(override: str) -> bool:
 
 
 def explain(error: Exception, overrides: list[str]) -> str:
-    """What is wrong with the overrides: the key or option, and the valid ones."""
+    """What is wrong with the overrides or with YAML files: the key or option, and the valid ones."""
     from hydra.errors import MissingConfigException, OverrideParseException
+    from yaml import YAMLError
 
     text = " ".join(str(error).split())
+    if isinstance(error, YAMLError):
+        return f"a YAML file cannot be read ({text}); put it right."
+    if isinstance(error, RecursionError):
+        return "a list of defaults in a YAML file includes the file itself; remove that line."
     if isinstance(error, OverrideParseException):
-        example = f"'{error.override}'" if not error.override.startswith("'") else error.override
-        return f"cannot read the override {error.override!r}; write KEY=VALUE, and quote special characters: {example}."
+        key, equals, value = str(error.override).partition("=")
+        better = f"{key}=" + quoted(value.strip("'\""))
+        if not equals or not is_readable(better):
+            return f"cannot read the override {error.override!r}; write KEY=VALUE."
+        return (
+            f"cannot read the override {error.override!r}; put the value into quotes, and the whole into others for "
+            f"the shell: {shlex.quote(better)}."
+        )
+    ambiguous = re.match(r"Ambiguous value for argument '(.*?)=(.*)' 1\. To use it as a list", text)
+    if ambiguous:
+        # Without the quotes that pieces of it were given.
+        value = re.sub(r'"((?:[^"\\]|\\.)*)"', lambda m: m[1].replace('\\"', '"'), ambiguous[2])
+        one = f"{ambiguous[1]}={quoted(value)}"
+        several = f"{ambiguous[1]}={value} is several values"
+        return f"{several}; for a sweep add -m, for one value write {shlex.quote(one)}."
     if isinstance(error, MissingConfigException) and error.options is not None and error.missing_cfg_file:
         group, _, option = error.missing_cfg_file.rpartition("/")
         has = ", ".join(o for o in error.options if not o.startswith("_"))
@@ -189,6 +213,9 @@ def explain(error: Exception, overrides: list[str]) -> str:
         if group == "hydra/launcher" and option in _LAUNCHERS:
             more = f" For {option}: pip install 'zsl-cdl[{_LAUNCHERS[option]}]'."
         return f"{group}={option} does not exist{did_you_mean(option, error.options)}; {group} has: {has}.{more}"
+    if "Config group override must be a string" in text:
+        nothing = next((o for o in overrides if o.endswith("=null")), "GROUP=null")
+        return f"{nothing} chooses nothing; leave it out."
     cause = error.__cause__
     full_key = getattr(cause, "full_key", None)
     if full_key and ("not in struct" in str(cause) or "Could not override" in text):

@@ -139,6 +139,7 @@ def _size(folder: Path) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    from rich.markup import escape
     from rich.table import Table
 
     from zsl.data.report import check
@@ -146,15 +147,15 @@ def _check(arguments: argparse.Namespace) -> int:
     report, console = check(_config(arguments)), _console()
     facts = Table.grid(padding=(0, 2))
     for what, value in report.facts:
-        facts.add_row(what, value)
+        facts.add_row(escape(what), escape(value))
     console.print(facts, soft_wrap=True)
     if report.splits:
         table = Table(*report.splits[0])
         for row in report.splits:
-            table.add_row(*row.values())
+            table.add_row(*map(escape, row.values()))
         console.print(table)
-    last = [f"[red]problem:[/red] {problem}" for problem in report.problems] or ["[green]in order[/green]"]
-    for line in [*(f"[yellow]{warning}[/yellow]" for warning in report.warnings), *last]:
+    last = [f"[red]problem:[/red] {escape(problem)}" for problem in report.problems] or ["[green]in order[/green]"]
+    for line in [*(f"[yellow]{escape(warning)}[/yellow]" for warning in report.warnings), *last]:
         console.print(line, soft_wrap=True)
     return 1 if report.problems else 0
 

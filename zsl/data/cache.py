@@ -23,7 +23,8 @@ from zsl.errors import atomic, reason
 log = logging.getLogger(__name__)
 
 # Raise this number whenever a reader changes what it makes of a file: older entries are then not found.
-_FORMAT = 3
+_FORMAT = 4
+_NAMES = "names of the arrays"
 # Smaller files are read about as fast as the cache.
 _WORTH_CACHING = 16 * 2**20
 
@@ -83,9 +84,12 @@ class Folder:
         entry = own / f"{label}-{_digest(str(_FORMAT), *hashes)}.npz"
         try:
             with np.load(entry, allow_pickle=False) as stored:
-                return dict(stored)
+                # The names, because the directory of an archive has no checksum.
+                return {name: stored[name] for name in stored[_NAMES].tolist()}
         except OSError:  # there is no such entry, or none can be read
             pass
+        except MemoryError:
+            raise
         except Exception as error:  # whatever zipfile and NumPy raise for bytes that are not theirs
             log.warning("the cache entry %s is damaged (%s) and is made again.", entry, reason(error))
         arrays = make()
@@ -105,7 +109,7 @@ def _write(entry: Path, arrays: Mapping[str, Array]) -> None:
     """Store an entry and remove older ones of the same label; a cache that cannot be written is done without."""
     try:
         with atomic(entry) as part:
-            np.savez(part, **arrays)  # type: ignore[arg-type]
+            np.savez(part, **arrays, **{_NAMES: np.array(list(arrays))})  # type: ignore[arg-type]
         for old in entry.parent.glob(f"{glob.escape(entry.stem[:-16])}{'[0-9a-f]' * 16}.npz"):
             if old != entry:
                 old.unlink(missing_ok=True)

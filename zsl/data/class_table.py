@@ -9,7 +9,12 @@ import numpy as np
 import pandas as pd
 
 from zsl.checks import Array
+from zsl.data.readers.columns import NUMBER_COLUMNS
+from zsl.data.table import counting
 from zsl.errors import UserError, did_you_mean
+
+# Columns that pandas makes of row numbers.
+_NUMBERING = {*NUMBER_COLUMNS, "unnamed: 0", "level_0"}
 
 
 def as_table(attributes: Any, where: str = "attributes") -> pd.DataFrame:
@@ -48,6 +53,12 @@ def as_table(attributes: Any, where: str = "attributes") -> pd.DataFrame:
     repeated = table.columns[table.columns.duplicated()]
     if len(repeated):
         raise UserError(f"{where} has more than one column {repeated[0]!r}; give each attribute one.")
+    numbering = counting(table.to_numpy()) & [str(c).lower() in _NUMBERING for c in table.columns]
+    if numbering.any():
+        raise UserError(
+            f"the column {table.columns[numbering][0]!r} of {where} counts the rows and would be read as a number that "
+            "describes the classes; drop it."
+        )
     empty = table.isna().all(axis=1).to_numpy() & (table.shape[1] > 0)
     if empty.any():
         raise UserError(

@@ -57,6 +57,8 @@ class ZeroShotData:
     attribute_names: tuple[str, ...] = ()
     validation: tuple[tuple[Array, Array], ...] = ()
     """Published (training, validation) classes, as positions in ``seen``"""
+    notes: tuple[str, ...] = ()
+    """What was left out, in a sentence each"""
     names_unseen: tuple[str, ...] = ()
     """File names of the test images of unseen classes, or none"""
     rows_unseen: tuple[int, ...] = ()
@@ -131,6 +133,7 @@ class ZeroShotData:
                     + ("; a seen class needs images in trainval." if kind == "seen" else "; check the class list.")
                 )
             y[part] = np.where(known, np.searchsorted(classes, labels), -1)
+        folds, unused = _published_folds(table, seen)
         attributes, Z_images, kept, semantics = _semantics(table, split, seen, missing)
         names = table.image_names
         return cls(
@@ -149,7 +152,8 @@ class ZeroShotData:
             unseen=unseen,
             Z_images=Z_images,
             attribute_names=tuple(table.attribute_names[a] for a in kept) if table.attribute_names else (),
-            validation=_published_folds(table, seen),
+            validation=folds,
+            notes=(*table.row_numbers(), *unused),
             names_unseen=tuple(names[i] for i in split.test_unseen) if names else (),
             rows_unseen=tuple(int(i) + 1 for i in split.test_unseen),
             key={
@@ -325,12 +329,18 @@ def _semantics(
     return np.ascontiguousarray(Z[:, kept]), Z_images, kept, record
 
 
-def _published_folds(table: ImageTable, seen: Array) -> tuple[tuple[Array, Array], ...]:
-    """The table's published folds as positions in ``seen``; none unless they divide just these classes."""
+def _published_folds(table: ImageTable, seen: Array) -> tuple[tuple[tuple[Array, Array], ...], list[str]]:
+    """The table's published folds as positions in ``seen``, or none and the reason why they do not divide these."""
     index = {table.class_names[c]: i for i, c in enumerate(seen)}
     folds = []
-    for train, val in table.validation:
-        if set(train) & set(val) or set(train) | set(val) != set(index):
-            return ()
+    for i, (train, val) in enumerate(table.validation, start=1):
+        others = sorted({*train, *val} - set(index)) or sorted(set(index) - {*train, *val})
+        if others or set(train) & set(val):
+            fault = "name unseen classes" if {*train, *val} - set(index) else "lack seen classes"
+            shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+            return (), [
+                f"{table.name}: the published validation lists are not used, because trainclasses{i}.txt and "
+                f"valclasses{i}.txt {fault} of this split ({shown}); folds over the seen classes are drawn instead."
+            ]
         folds.append((np.sort([index[c] for c in train]), np.sort([index[c] for c in val])))
-    return tuple(folds)
+    return tuple(folds), []

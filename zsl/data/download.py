@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shutil
 import tarfile
 import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 from zsl.data.catalogue import ENTRIES, Archive
 from zsl.data.readers.files import file_hash, foreign
 from zsl.errors import UserError, did_you_mean, reason, writing
+
+# The published archives unpack to less than 60 times their size (text) and to 40,000 files.
+_RATIO, _FREE, _MEMBERS = 200, 2**30, 500_000
+_REDIRECTS = 10
+# What the disk says rather than the archive.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def download(
@@ -77,8 +85,10 @@ def unpack(path: Path, target: Path) -> list[Path]:
     with tempfile.TemporaryDirectory(dir=target, prefix=".unpacking-") as temporary:
         try:
             _extract(path, temporary)
+        except (UserError, MemoryError):
+            raise
         except Exception as error:  # zipfile, tarfile and the decompressors each have exceptions of their own
-            if isinstance(error, OSError) and error.errno is not None:
+            if isinstance(error, OSError) and error.errno in _DISK:
                 raise
             with path.open("rb") as f:
                 what = foreign(f.read(1024)) or reason(error)
@@ -86,6 +96,8 @@ def unpack(path: Path, target: Path) -> list[Path]:
                 f"{path} cannot be unpacked ({what}); remove it and run this again, or give another address with --url."
             ) from None
         files = [p for p in sorted(Path(temporary).rglob("*")) if p.is_file() and "__MACOSX" not in p.parts]
+        if not files:
+            raise UserError(f"{path} holds no file; remove it and run this again, or give another address with --url.")
         places = {p: target / p.relative_to(temporary) for p in files}
         for p, place in places.items():
             if place.exists() and (not place.is_file() or file_hash(place) != file_hash(p)):
@@ -98,15 +110,32 @@ def unpack(path: Path, target: Path) -> list[Path]:
 
 def _extract(path: Path, folder: str) -> None:
     # Not pooch's processors: before Python 3.12 they unpack tar files without a look at the names.
+    limit = min(path.stat().st_size * _RATIO + _FREE, shutil.disk_usage(folder).free)
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as z:
+            members = z.infolist()
+            _check_size(path, len(members), sum(member.file_size for member in members), limit)
             z.extractall(folder)  # names that lead outside are made to lead inside
         return
     with tarfile.open(path) as t:
-        t.extractall(folder, filter="data")
+        size = 0
+        for n, member in enumerate(t, start=1):
+            size += member.size
+            _check_size(path, n, size, limit)
+            t.extract(member, folder, filter="data")
         # A tar ends before its .gz does, whose checksum comes last and is verified only if it is read.
-        while t.fileobj is not None and t.fileobj.read(2**20):
-            pass
+        while t.fileobj is not None and (rest := t.fileobj.read(2**20)):
+            size += len(rest)
+            _check_size(path, 1, size, limit)
+
+
+def _check_size(path: Path, n_members: int, size: int, limit: int) -> None:
+    """Refuse an archive that unpacks to more than data does: a small file may fill a disk."""
+    if n_members > _MEMBERS or size > limit:
+        raise UserError(
+            f"{path} unpacks to {n_members} files and {size / 2**30:.1f} GiB, more than there is room for or than its "
+            f"{path.stat().st_size / 2**20:.1f} MiB can mean; unpack it by hand if you trust it, or remove it."
+        )
 
 
 def _archive(name: str, form: str | None) -> Archive:
@@ -121,14 +150,25 @@ def _archive(name: str, form: str | None) -> Archive:
 
 
 def _file_name(url: str, known_hash: str | None) -> str:
-    """The last part of an address; an address that is not https needs a checksum."""
+    """The last part of an address; an address that is not https (on this machine) needs a checksum."""
     parts = urlsplit(url)
     name = PurePosixPath(unquote(parts.path)).name
     if parts.scheme not in {"http", "https"} or not parts.netloc or not re.fullmatch(r"\w[\w.+-]*", name):
         raise UserError(f"{url} is not the address of a file; https://... is needed.")
+    _check_protected(url, here=True)
     if parts.scheme != "https" and known_hash is None:
         raise UserError(f"{url} is not protected by https, so anybody could have changed the file; give its --hash.")
     return name
+
+
+def _check_protected(url: str, *, here: bool) -> None:
+    """Refuse an address that is not https, unless it is one of this machine and ``here`` allows these."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not (here and parts.hostname in ("127.0.0.1", "localhost", "::1")):
+        raise UserError(
+            f"{url} is not protected by https, so anybody could change the file on its way; give an address of https "
+            "with --url."
+        )
 
 
 def _fetch(url: str, path: Path, known_hash: str | None, progress: bool) -> None:
@@ -140,9 +180,21 @@ def _fetch(url: str, path: Path, known_hash: str | None, progress: bool) -> None
 
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
 
+    def _opened(url: str) -> Any:
+        """The response behind all redirects, each of which must be protected as well."""
+        here = urlsplit(url).scheme != "https"
+        for _ in range(_REDIRECTS):
+            _check_protected(url, here=here)
+            response = requests.get(url, stream=True, timeout=60, allow_redirects=False)
+            if not response.is_redirect:
+                return response
+            response.close()
+            url = urljoin(url, response.headers["Location"])
+        raise requests.TooManyRedirects(f"more than {_REDIRECTS} redirects")
+
     def downloader(url: str, part: str, _: Any) -> None:
         with (
-            requests.get(url, stream=True, timeout=60) as response,
+            _opened(url) as response,
             Progress(*columns, console=Console(stderr=True), disable=not progress) as bar,
             Path(part).open("wb") as f,
         ):
@@ -155,6 +207,8 @@ def _fetch(url: str, path: Path, known_hash: str | None, progress: bool) -> None
     pooch.get_logger().setLevel("ERROR")
     try:
         pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, downloader=downloader)
+    except UserError:
+        raise
     except (requests.RequestException, ValueError) as error:  # ValueError: another checksum, or one that is none
         # What requests says of a connection holds addresses of Python's objects.
         what = reason(error) if isinstance(error, requests.HTTPError | ValueError) else type(error).__name__

@@ -15,7 +15,7 @@ from zsl.data.cache import Folder
 from zsl.data.dataset import ZeroShotData
 from zsl.data.load import check_missing, load_table, load_transforms
 from zsl.data.readers import xlsa17
-from zsl.data.readers.files import read_mat
+from zsl.data.readers.mat import read_mat
 from zsl.data.signs import of_data
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
@@ -80,6 +80,7 @@ def check(config: Mapping[str, Any]) -> Report:
     except UserError as error:
         report.add_problem(error)
         return report
+    report.warnings += data.notes
     if split.name not in table.splits:
         _add_split(report, table, split)
     report.add("content", f"{table.content} (part of every result's key)")

@@ -143,13 +143,13 @@ def combination(
 
 
 def from_file(table: ImageTable, *, path: str | None, name: str = "file", seed: Seed = 0) -> Split:
-    """Unseen classes by name, one per line of a text file (blank lines and lines that start with ``#`` are ignored)."""
+    """Unseen classes by name, one per line of a text file (blank lines and comments, ``# ...``, are ignored)."""
     if path is None:
         raise UserError("split=file needs split.path=FILE: a text file with one unseen class name per line.")
     where = str(Path(path).expanduser())
     if not Path(where).is_file():
         raise UserError(f"split.path={path} does not exist; give a text file with one unseen class name per line.")
-    unseen = named_classes(table, read_lines(Path(where)), where)
+    unseen = named_classes(table, read_lines(Path(where), table.class_names), where)
     return hold_out(table, unseen, np.random.default_rng(seed), name, {"path": where, "seed": seed})
 
 

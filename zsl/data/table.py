@@ -12,6 +12,7 @@ import numpy as np
 
 from zsl.checks import Array, as_matrix
 from zsl.errors import UserError, did_you_mean
+from zsl.text import not_text
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,13 @@ class ImageTable:
                 f"{who}: the class {first!r} has no attribute value at all; give it some, or remove the class and its "
                 "images."
             )
-        for names, expected, kind in ((self.attribute_names, q, "attribute"), (self.image_names, n, "image")):
+        images, attributes = (self.image_names, n, "image"), (self.attribute_names, q, "attribute")
+        for names, expected, kind in (images, attributes, (self.class_names, n_classes, "class")):
             if names and len(names) != expected:
                 raise UserError(f"{who}: {len(names)} {kind} names for {expected} {kind}s; there must be one each.")
+            foreign = not_text(names)
+            if foreign is not None:
+                raise UserError(f"{who}: the {kind} name '{foreign}' is not text in UTF-8; rename it.")
         check_labels(self.labels, n, n_classes, f"{who}: labels", unknown=True)
         if not all(name.strip() for name in self.class_names):
             empty = [bool(name.strip()) for name in self.class_names].index(False)
@@ -130,6 +135,25 @@ class ImageTable:
         index = {c: i for i, c in enumerate(self.class_names)}
         return np.array([index[name] for name in names], dtype=np.int64)
 
+    def row_numbers(self) -> list[str]:
+        """Columns without names that count the rows, a sentence each; readers refuse those that have names."""
+        return [
+            f"{self.name}: column {int(counts.argmax()) + 1} of the {what} counts the rows; remove it if it only "
+            "numbers them."
+            for what, table in (("features", self.features), ("attributes", self.attributes))
+            if (counts := counting(table)).any()
+        ]
+
+
+def counting(X: Array) -> Array:
+    """(p,) whether a column counts the rows one by one; never in a table of one or two rows, or of one column."""
+    found = np.zeros(X.shape[1], dtype=bool)
+    if min(len(X) - 1, X.shape[1]) > 1 and X.dtype.kind in "iuf":
+        with np.errstate(invalid="ignore", over="ignore"):
+            likely = np.flatnonzero((X[1] - X[0] == 1) & (X[2] - X[1] == 1))
+            found[likely] = (np.diff(X[:, likely], axis=0) == 1).all(axis=0)
+    return found
+
 
 def content_hash(*arrays: Array) -> str:
     """A short digest of arrays: values, shapes and types (16 hex digits of SHA-256)."""
@@ -154,6 +178,17 @@ def check_class_names(names: Sequence[str], known: Sequence[str], where: object,
             raise UserError(f"{where}: {name!r} is not a class of {of}{did_you_mean(name, known)}.")
     if first_repeated(names) is not None:
         raise UserError(f"{where}: the class {first_repeated(names)!r} is named more than once; name each class once.")
+
+
+def check_folders(files: Sequence[str], classes: Sequence[str], where: object) -> None:
+    """Refuse folders of images (the paths ``files``) of which two would become one class: ``a_b`` and ``a/b``."""
+    folders: dict[str, str] = {}
+    for file, name in zip(files, classes, strict=True):
+        folder = file.replace("\\", "/").rpartition("/")[0]
+        if folders.setdefault(name, folder) != folder:
+            raise UserError(
+                f"{where}: the folders {folders[name]!r} and {folder!r} would both be the class {name!r}; rename one."
+            )
 
 
 def check_labels(y: Array, n: int, n_classes: int, name: str, *, unknown: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from zsl.data.preprocess import Preprocess, preprocess
 from zsl.errors import UserError
 from zsl.experiment.setup import Setup, checked
 
+log = logging.getLogger(__name__)
+
 
 def load(setup: Setup) -> ZeroShotData:
     """Read the images, split them, and permute attribute rows if ``shuffle_attributes`` is set.
@@ -19,6 +22,8 @@ def load(setup: Setup) -> ZeroShotData:
     """
     table = setup.read()
     data = ZeroShotData.from_table(table, setup.split(table), missing=setup.missing)
+    for message in data.notes:
+        log.warning("%s", message)
     return data if setup.shuffle_attributes is None else data.shuffle_attributes(setup.shuffle_attributes)
 
 

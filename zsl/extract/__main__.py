@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array
+from zsl.data.readers.files import need, read_npz
 from zsl.errors import Parser, UserError, atomic, exit_status, reason, writing
 from zsl.extract.images import Images, find_images
 from zsl.extract.networks import NETWORKS, Network, load_network, prepare
@@ -103,7 +104,7 @@ def _extract(
         "sizes": [(images.root / f).stat().st_size for f in images.files],
     }
     known = work / "plan.json"
-    if known.is_file() and json.loads(known.read_text(encoding="utf-8")) != json.loads(json.dumps(plan)):
+    if known.is_file() and _stored(known) != json.loads(json.dumps(plan)):
         raise UserError(
             f"{work} is unfinished work on other images or with other settings; remove it, or repeat its settings."
         )
@@ -115,23 +116,33 @@ def _extract(
         features = _features(run, list(pixels.values()), settings)
         with atomic(file) as part:
             np.savez(part, rows=np.array(list(pixels), dtype=np.int64), features=features)
-    done = [np.load(file) for file in batches]
-    rows = np.concatenate([batch["rows"] for batch in done])
+    done = [
+        (need(batch, "rows", file), need(batch, "features", file)) for file in batches for batch in [read_npz(file)]
+    ]
+    rows = np.concatenate([rows for rows, _ in done])
     if not len(rows):
         raise UserError(f"{images.root}: none of the {n} images can be read; see the messages above.")
     classes = [images.classes[i] for i in rows]
     names = sorted(set(classes) - {""})
     # Labels are numbers, which count class_names, or names where some images have no class.
     labels = classes if "" in classes else [names.index(c) + 1 for c in classes]
-    skipped = [f for i, f in enumerate(images.files) if i not in set(rows.tolist())]
+    there = set(rows.tolist())
+    skipped = [*(f for i, f in enumerate(images.files) if i not in there), *images.nameless]
     with atomic(target) as part:
         np.savez(
-            part, features=np.concatenate([batch["features"] for batch in done]), labels=np.array(labels),
+            part, features=np.concatenate([features for _, features in done]), labels=np.array(labels),
             class_names=np.array(names, dtype=str), files=np.array([images.files[i] for i in rows]),
             skipped=np.array(skipped, dtype=str), network=np.array(json.dumps(network)),
         )  # fmt: skip
     shutil.rmtree(work)
     return skipped
+
+
+def _stored(plan: Path) -> Any:
+    try:
+        return json.loads(plan.read_text(encoding="utf-8"))
+    except ValueError:  # damaged, so that it is no plan of this work
+        return None
 
 
 def _pixels(images: Images, rows: Iterable[int], settings: Network) -> dict[int, Array]:
@@ -209,7 +220,8 @@ def _work(arguments: argparse.Namespace) -> None:
         images, feature, target, weights=weights, batch_size=arguments.batch_size, device=arguments.device,
         size=arguments.size, progress=sys.stderr.isatty(),
     )  # fmt: skip
-    print(f"{target}: {len(images.files) - len(skipped)} images, {len(skipped)} left out")
+    n_images = len(images.files) + len(images.nameless)
+    print(f"{target}: {n_images - len(skipped)} images, {len(skipped)} left out")
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import unicodedata
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 from zsl.errors import UserError, reason
+from zsl.text import not_text
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,8 @@ class Images(NamedTuple):
     """Paths below ``root``, with ``/``"""
     classes: tuple[str, ...]
     """The class of each image; empty if unknown"""
+    nameless: tuple[str, ...] = ()
+    """Files and folders that are left out because their names are no text, with escapes for what is not UTF-8"""
 
 
 def find_images(root: Path, listed: Path | None = None) -> Images:
@@ -42,16 +46,25 @@ def find_images(root: Path, listed: Path | None = None) -> Images:
     UserError
         If a folder or file is missing, an image stands outside a class folder, or there is no image at all.
     """
+    from zsl.data.table import check_folders
+
+    nameless: list[str] = []
     if listed is None:
-        files = list(image_files(root))
+        files = list(image_files(root, nameless))
         classes = [_class_of(f, root) for f in files]
+        check_folders(files, classes, root)
     else:
         files, classes = _read_list(root, listed)
-    return Images(root, tuple(files), tuple("" if c.lower() in _UNKNOWN else c for c in classes))
+    classes = ["" if c.lower() in _UNKNOWN else c for c in classes]
+    return Images(root, tuple(files), tuple(classes), tuple(nameless))
 
 
-def image_files(root: Path) -> tuple[str, ...]:
-    """The paths below ``root`` of all images in it, ascending; raises UserError if there is none."""
+def image_files(root: Path, nameless: list[str] | None = None) -> tuple[str, ...]:
+    """The paths below ``root`` of all images in it, ascending; raises UserError if there is none.
+
+    Files and folders whose names are no text are left out; ``nameless`` takes their names.
+    """
+    nameless = [] if nameless is None else nameless
 
     def refuse(error: OSError) -> None:
         raise UserError(f"{error.filename} cannot be read ({reason(error)}); give access to it, or move it elsewhere.")
@@ -62,6 +75,10 @@ def image_files(root: Path) -> tuple[str, ...]:
     for folder, below, names in os.walk(root, onerror=refuse):
         for link in (os.path.join(folder, d) for d in below if os.path.islink(os.path.join(folder, d))):
             log.warning("%s is a link to a folder and is not followed.", link)
+        for name in [name for name in [*below, *names] if not_text([name])]:
+            nameless.append(not_text([os.path.relpath(os.path.join(folder, name), root)]) or name)
+            log.warning("%s is left out: its name is not text in UTF-8; rename it.", nameless[-1])
+        below[:], names[:] = ([name for name in some if not not_text([name])] for some in (below, names))
         # The work of an extraction that was stopped (NAME.npz.part) may lie among the images.
         below[:] = [d for d in below if not d.startswith(".") and not d.endswith(".npz.part")]
         for path in (Path(folder, name) for name in names if not name.startswith(".")):
@@ -78,15 +95,18 @@ def image_files(root: Path) -> tuple[str, ...]:
 
 
 def _read_list(root: Path, listed: Path) -> tuple[list[str], list[str]]:
-    from zsl.data.readers.files import text_lines
+    from zsl.data.readers.files import is_comment, text_lines
 
     found: dict[str, str] = {}
     for i, line in enumerate(text_lines(listed), start=1):
-        if not line.strip() or line.startswith("#"):
+        bare = line.strip()
+        if not bare or (is_comment(bare) and not (root / bare.partition("\t")[0].strip()).is_file()):
             continue
         file, *more = (field.strip() for field in line.split("\t"))
         if len(more) > 1 or more == [""]:
             raise UserError(f"{listed}: line {i} must be PATH or PATH<TAB>CLASS ('unlabelled' for an unknown class).")
+        # Lists are read in composed characters, and some systems store names in decomposed ones.
+        file = next((f for f in (file, unicodedata.normalize("NFD", file)) if (root / f).is_file()), file)
         if not (root / file).is_file():
             raise UserError(f"{listed}: line {i}: there is no image {root / file}; paths start from {root}.")
         if file in found:

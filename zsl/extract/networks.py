@@ -14,6 +14,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.errors import UserError, reason
+from zsl.extract.pixels import as_rgb
 
 # A longer strip is cut to its middle before it is resized, since the network sees no more than a square of it.
 _LONGEST = 16
@@ -53,7 +54,7 @@ def prepare(path: Path, settings: Network) -> Array:
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         with Image.open(path) as opened:
-            image = ImageOps.exif_transpose(opened).convert("RGB")
+            image = as_rgb(ImageOps.exif_transpose(opened), opened.format)
     short = min(image.size)
     if max(image.size) > _LONGEST * short:
         left, top = (max(0, side - _LONGEST * short) // 2 for side in image.size)

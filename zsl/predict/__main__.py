@@ -28,6 +28,7 @@ from zsl.data.class_table import align, as_table
 from zsl.errors import Parser, UserError, atomic, exit_status, writing
 from zsl.runs.model_file import MODEL
 from zsl.runs.status import STATUS, read, walk
+from zsl.text import as_cell
 
 
 @dataclass
@@ -151,12 +152,13 @@ def write(prediction: Ranking, rows: Sequence[str], k: int, out: TextIO, *, as_j
         found = [
             {"image": row, "classes": [{"class": c, "score": s} for c, s in line]} for row, line in zip(rows, best)
         ]
-        out.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        every_letter = "utf" in (getattr(out, "encoding", None) or "utf").lower()
+        out.write(json.dumps(found, indent=2, ensure_ascii=not every_letter) + "\n")
         return
     table = csv.writer(out, lineterminator="\n")
     table.writerow(["image", *(name for i in range(1, len(best[0]) + 1) for name in (f"class_{i}", f"score_{i}"))])
     for row, line in zip(rows, best):
-        table.writerow([row, *(value for c, s in line for value in (c, repr(s)))])
+        table.writerow([as_cell(row), *(value for c, s in line for value in (as_cell(c), repr(s)))])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

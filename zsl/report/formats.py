@@ -12,6 +12,8 @@ from typing import Any
 
 import pandas as pd
 
+from zsl.text import as_cell
+
 _LATEX = str.maketrans({
     **{c: f"\\{c}" for c in "&%$#_{}"}, "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "\\": r"\textbackslash{}", "±": r"$\pm$", "<": "$<$", ">": "$>$", "|": "$|$",
@@ -132,8 +134,11 @@ def escape(words: Any) -> str:
 
 def comma_separated(table: Table) -> str:
     """Numbers in full precision, words as they are printed; the last column says how settings were chosen."""
-    rows = [[float(v) if isinstance(v, Number) else v for v in row] for row in table.rows]
-    frame = pd.DataFrame(rows, columns=table.columns, dtype=object).assign(settings=table.selection)
+    rows = [
+        [float(v) if isinstance(v, Number) else as_cell(v) if isinstance(v, str) else v for v in row]
+        for row in table.rows
+    ]
+    frame = pd.DataFrame(rows, columns=table.columns, dtype=object).assign(settings=as_cell(table.selection))
     return str(frame.to_csv(index=False, lineterminator="\n"))
 
 

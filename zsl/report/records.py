@@ -66,12 +66,13 @@ def read_records(folder: Path, *, needed: bool = True) -> pd.DataFrame:
     for path, about in found:
         try:
             one = {**row(read(path), str(path.parent)), **about}
+            json.dumps(one["record"], ensure_ascii=False).encode()  # text that no table could hold
             # A skipped job that names no other cell than the record itself is no further repetition.
             same = (path.resolve(), one["experiment"], one["cell"])
             if same not in present:
                 present.add(same)
                 rows.append(one)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             log.warning("%s is no complete record (%s) and is left out; run it again.", path, error)
     if needed and not rows:
         raise UserError(f"{folder} holds no {RESULTS} that can be read; run something first, such as `make compare`.")
@@ -91,8 +92,8 @@ def row(record: Mapping[str, Any], folder: str = "") -> dict[str, Any]:
 
     Raises
     ------
-    KeyError, TypeError, AttributeError
-        For a record that lacks a part.
+    KeyError, TypeError, AttributeError, ValueError
+        For a record that lacks a part, or whose metrics are no numbers.
     """
     key = {"experiment": None, "cell": None, **record["key"]}
     for one in record["per_class"]:

@@ -19,6 +19,7 @@ from zsl.runs import status
 from zsl.runs.model_file import MODEL, CannotBeSaved
 from zsl.runs.result import NOT_RECORDED, Result
 from zsl.runs.status import RESULTS
+from zsl.text import as_cell
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], fol
     with atomic(folder / CONFIG) as part:
         part.write_text(OmegaConf.to_yaml(OmegaConf.create(dict(config))), encoding="utf-8")
     with atomic(folder / PER_CLASS) as part:
-        pd.DataFrame(result.per_class).to_csv(part, index=False)
+        _cells(pd.DataFrame(result.per_class)).to_csv(part, index=False)
     if result.arrays:
         _write_arrays(folder / DICTIONARIES, result.arrays)
     record = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in NOT_RECORDED}
@@ -90,7 +91,13 @@ def write_predictions(
     names = np.array([*classes, ""], dtype=object)
     best_classes = {word: names[c] for word, c in zip(("predicted", "second", "third"), order)}
     with atomic(folder / PREDICTIONS) as part:
-        pd.DataFrame({column: images, **best_classes, "true": names[np.where(y < 0, -1, y)]}).to_csv(part, index=False)
+        found = {column: images, **best_classes, "true": names[np.where(y < 0, -1, y)]}
+        _cells(pd.DataFrame(found)).to_csv(part, index=False)
+
+
+def _cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table without texts that spreadsheets take for formulas."""
+    return frame.map(lambda value: as_cell(value) if isinstance(value, str) else value)
 
 
 def write_points(classes: Sequence[str], Z_unseen: Array, y: Array, stages: Sequence[Any], folder: Path) -> None:

@@ -11,13 +11,15 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
-from zsl.data.readers.files import as_text, need, read_mat, read_npz
+from zsl.data.readers.files import as_text, need, read_npz
+from zsl.data.readers.mat import read_mat
+from zsl.data.table import first_repeated
 from zsl.errors import UserError, did_you_mean
 
 # Feature names of this project that published archives store under another.
 STORED_AS = {"resnet101": "res101"}
 # Where the file names of images are kept beside features, by whoever wrote them.
-_NAME_KEYS = ("files", "image_files", "image_names")
+NAME_KEYS = ("files", "image_files", "image_names")
 
 
 class Features(NamedTuple):
@@ -60,13 +62,13 @@ def read_features(folder: Folder, path: Path) -> Features:
     """
 
     def make() -> dict[str, Array]:
-        keys = ["features", "labels", "class_names", "network", *_NAME_KEYS]
+        keys = ["features", "labels", "class_names", "network", *NAME_KEYS]
         stored = (read_npz if path.suffix == ".npz" else read_mat)(path, keys)
         given = need(stored, "labels", path)
         labels = class_numbers(given, path)
         rows = _oriented(need(stored, "features", path), len(labels), path)
         del stored["features"]
-        names = next((stored[k] for k in _NAME_KEYS if k in stored), np.empty(0, "U1"))
+        names = next((stored[k] for k in NAME_KEYS if k in stored), np.empty(0, "U1"))
         return {
             "features": as_float32(rows, path),
             "labels": labels,
@@ -92,11 +94,41 @@ def in_class_order(stored: Features, class_names: Sequence[str], path: Path, tab
         )
     if not stored.class_names:
         return stored.labels
-    index = {simple_name(c): i for i, c in enumerate(class_names)}
-    for name in stored.class_names:
-        if simple_name(name) not in index:
+    places = class_places(stored.class_names, class_names, path)
+    for name, place in zip(stored.class_names, places):
+        if place < 0:
             raise UserError(f"{path}: {name!r} is not a class of this dataset{did_you_mean(name, class_names)}.")
-    return np.array([index[simple_name(c)] for c in stored.class_names])[stored.labels]
+    return places[stored.labels]
+
+
+def class_places(names: Sequence[str], class_names: Sequence[str], path: Path) -> Array:
+    """The place in ``class_names`` of each name of ``path``, -1 if it has none.
+
+    Archives write the blanks and capitals of a name in different ways, so a name that is not there as it stands is
+    looked for without these marks.
+
+    Raises
+    ------
+    UserError
+        If a name may mean several classes, or several names mean one.
+    """
+    exact = {name: i for i, name in enumerate(class_names)}
+    loose: dict[str, list[str]] = {}
+    for name in class_names:
+        loose.setdefault(simple_name(name), []).append(name)
+    meant: dict[str, str] = {}
+    for name in names:
+        found = [name] if name in exact else loose.get(simple_name(name), [])
+        others = [meant[c] for c in found if c in meant]
+        if len(found) > 1 or others:
+            several = [name, *others] if others else found
+            raise UserError(
+                f"{path}: the class {name!r} is not told from others: {', '.join(map(repr, several))} differ only in "
+                "capitals, '_', '+' and blanks; write the names as the class table has them."
+            )
+        meant |= dict.fromkeys(found, name)
+    places = {name: exact[c] for c, name in meant.items()}
+    return np.array([places.get(name, -1) for name in names], dtype=np.int64)
 
 
 def simple_name(name: str) -> str:
@@ -113,6 +145,9 @@ def in_image_order(stored: Features, image_names: Sequence[str], path: Path) -> 
                 "store the file names as 'files' (python -m zsl.extract does)."
             )
         return np.arange(len(image_names))
+    repeated = first_repeated(stored.image_names)
+    if repeated is not None:
+        raise UserError(f"{path} names the image {repeated!r} more than once; keep one row of each image.")
     image_names = [unicodedata.normalize("NFC", n) for n in image_names]
     index = {n.replace("\\", "/"): i for i, n in enumerate(stored.image_names)}
     last = {n.rsplit("/", 1)[-1]: i for n, i in index.items()}
@@ -147,8 +182,7 @@ def check_same_classes(
     n_pairs = len(np.unique(np.stack([theirs, labels], axis=1), axis=0))
     same = n_pairs == len(np.unique(theirs)) == len(np.unique(labels))
     if same and theirs.max() < len(stored.class_names):
-        known = {simple_name(c): i for i, c in enumerate(class_names)}
-        index = np.array([known.get(simple_name(c), -1) for c in stored.class_names])[theirs]
+        index = class_places(stored.class_names, class_names, path)[theirs]
         same = not ((index >= 0) & (index != labels)).any()
     if not same:
         raise UserError(

@@ -1,73 +1,126 @@
-"""Reading MATLAB, NumPy and text files without executing anything in them; a bad file ends in one sentence."""
+"""Reading NumPy and text files without executing anything in them; a bad file ends in one sentence."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
+import os
+import re
 import unicodedata
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import UserError, reason
+from zsl.errors import UserError, reason, too_large
 
-_HDF5 = b"\x89HDF\r\n\x1a\n"
+# Byte order marks, longest first; text without one is UTF-8.
+_MARKS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+# How libraries say that memory does not suffice, if not by a MemoryError.
+_NO_MEMORY = re.compile("out of memory|memory allocation failed|cannot allocate memory", re.IGNORECASE)
+# How files of spreadsheet programs begin.
+_WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 
 
-def read_mat(path: Path, keys: list[str] | None = None) -> dict[str, Array]:
-    """Variables of a MATLAB file, v5 or v7.3 (HDF5); cell arrays of strings become arrays of ``str``.
-
-    ``keys`` limits what is read; names that are absent are simply not in the result.
+def read_npz(path: Path, keys: list[str] | None = None) -> dict[str, Array]:
+    """Arrays of an ``.npz`` file, never unpickling.
 
     Raises
     ------
     UserError
-        If the file is missing, truncated, or something else (an HTML page, a Git LFS pointer).
+        If the file is missing, truncated, or something else (an HTML page, a Git LFS pointer), or does not fit into
+        memory.
     """
-    with reading(path, "MATLAB file") as start:
-        if _is_hdf5(start):
-            return _read_hdf5(path, keys)
-        from scipy.io import loadmat
-
-        raw = loadmat(path, variable_names=keys)
-        return {k: _unwrapped(v) for k, v in raw.items() if not k.startswith("__")}
-
-
-def read_npz(path: Path, keys: list[str] | None = None) -> dict[str, Array]:
-    """Arrays of an ``.npz`` file, never unpickling; raises UserError as :func:`read_mat` does."""
-    with reading(path, ".npz file"), np.load(path, allow_pickle=False) as archive:
-        return {key: archive[key] for key in archive.files if keys is None or key in keys}
+    found = {}
+    with reading(path, ".npz file"), zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            key = member.filename.removesuffix(".npy")
+            if key != member.filename and (keys is None or key in keys):
+                with archive.open(member) as file:
+                    found[key] = _array(file, member.file_size)
+    return found
 
 
 def read_npy(path: Path) -> Array:
-    """The array of an ``.npy`` file, never unpickling; raises UserError as :func:`read_mat` does."""
-    with reading(path, ".npy file"):
-        return np.asarray(np.load(path, allow_pickle=False))
+    """The array of an ``.npy`` file, never unpickling; raises UserError as :func:`read_npz` does."""
+    with reading(path, ".npy file"), path.open("rb") as file:
+        return _array(file, path.stat().st_size)
+
+
+def _array(file: IO[bytes], size: int) -> Array:
+    """An array in NumPy's format of ``size`` bytes; its header is not trusted before memory is taken."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    except Exception:  # NumPy evaluates the header, so that anything may be wrong in it
+        raise ValueError("its header cannot be read") from None
+    if min(shape, default=0) < 0 or (not dtype.hasobject and math.prod(shape) * dtype.itemsize > size - file.tell()):
+        raise ValueError(f"it says that it holds an array of the shape {shape}, but it has {size} bytes")
+    check_memory(math.prod(shape) * dtype.itemsize)
+    file.seek(0)
+    return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+
+def check_memory(n_bytes: int) -> None:
+    """Raise MemoryError for more bytes than the machine has, before the system ends the process for taking them."""
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # systems that do not tell
+        return
+    if 0 < there < n_bytes:
+        raise MemoryError(f"{n_bytes / 2**30:.1f} GiB are needed, and the machine has {there / 2**30:.1f}")
 
 
 def read_table(path: Path, dtype: type = np.float64) -> Array:
-    """A text file of numbers separated by blanks, one row per line; raises UserError as :func:`read_mat` does."""
+    """A text file of numbers separated by blanks, one row per line; raises UserError as :func:`read_npz` does."""
     with reading(path, "table of numbers") as start, np.errstate(over="ignore"):
         if not start.strip():
             raise ValueError
-        return np.loadtxt(path, dtype=dtype, comments=None, ndmin=2, encoding="utf-8")
+        return np.loadtxt(path, dtype=dtype, comments=None, ndmin=2, encoding=_encoding(start))
+
+
+def read_text(path: Path, kind: str = "text file in UTF-8") -> str:
+    """A text file in UTF-8, or in what its byte order mark says; characters composed, so that equal names are equal."""
+    with reading(path, kind) as start:
+        if foreign(start):
+            raise ValueError
+        if start.startswith(_WORKBOOKS):
+            raise ValueError("it is a workbook or an archive; save its table as CSV in UTF-8")
+        try:
+            text = unicodedata.normalize("NFC", path.read_text(encoding=_encoding(start)))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"its letters are not in UTF-8 (byte {error.start + 1}); save it in UTF-8") from None
+        if "\0" in text:
+            raise ValueError("it holds characters of the number 0; save it in UTF-8")
+        return text
 
 
 def text_lines(path: Path) -> list[str]:
-    """The lines of a text file in UTF-8, characters composed (NFC), so that equal names are equal strings."""
-    with reading(path, "text file in UTF-8") as start:
-        if foreign(start):
-            raise ValueError
-        return unicodedata.normalize("NFC", path.read_text(encoding="utf-8-sig")).splitlines()
+    """The lines of :func:`read_text`."""
+    return read_text(path).split("\n")
 
 
-def read_lines(path: Path) -> list[str]:
-    """The non-empty lines of a text file, stripped, without those that start with ``#``."""
+def read_lines(path: Path, known: Container[str] = ()) -> list[str]:
+    """The non-empty lines of a text file, stripped, without comments.
+
+    A comment starts with ``#`` and a blank, and is none of the names ``known``.
+    """
     lines = [line.strip() for line in text_lines(path)]
-    return [line for line in lines if line and not line.startswith("#")]
+    return [line for line in lines if line and not is_comment(line, known)]
+
+
+def is_comment(line: str, known: Container[str] = ()) -> bool:
+    """Whether a stripped line of a list is a comment; ``#1 dogs`` is a name."""
+    return (line == "#" or line.startswith(("# ", "#\t"))) and line not in known
+
+
+def _encoding(start: bytes) -> str:
+    return next((name for mark, name in _MARKS if start.startswith(mark)), "utf-8-sig")
 
 
 @contextlib.contextmanager
@@ -83,13 +136,19 @@ def reading(path: Path, kind: str) -> Iterator[bytes]:
     except UserError:
         raise
     except Exception as error:  # the libraries raise whatever their parsers stumble over
+        if too_large(error) or _NO_MEMORY.search(str(error)):
+            raise UserError(
+                f"{path} does not fit into memory ({reason(error).rstrip('.')}); free some, or store fewer images or "
+                "columns, and numbers as float32."
+            ) from None
         if "Object arrays" in str(error) or start[:1] == b"\x80":  # every pickle since protocol 2 starts so
             raise UserError(
                 f"{path} holds Python objects, which are not read because that could run a program hidden in them; "
                 "save text with .astype(str) and numbers with .astype(float), by numpy.savez."
             ) from None
         what = foreign(start) or ("it is empty" if not start.strip() else reason(error).split("; use")[0].rstrip("."))
-        raise UserError(f"{path} is not a readable {kind}: {what}; save or download it again.") from None
+        remedy = "" if "; " in what else "; save or download it again"
+        raise UserError(f"{path} is not a readable {kind}: {what}{remedy}.") from None
 
 
 def foreign(start: bytes) -> str:
@@ -136,49 +195,3 @@ def _unreadable(path: Path, error: OSError) -> UserError:
     return UserError(
         f"{path} cannot be read: {reason(error)}; check that it is complete (unpack the whole archive) and readable."
     )
-
-
-def _is_hdf5(start: bytes) -> bool:
-    return start[:8] == _HDF5 or start[512:520] == _HDF5
-
-
-def _unwrapped(value: Any) -> Array:
-    """A cell array of strings as an array of str, a sparse matrix as a full one; anything else as it is."""
-    import scipy.sparse
-
-    if scipy.sparse.issparse(value):
-        return value.toarray()
-    if value.dtype != object:
-        return value
-    return np.array([_cell_text(cell) for cell in value.ravel()])
-
-
-def _cell_text(cell: Any) -> str:
-    while isinstance(cell, np.ndarray):
-        if cell.size == 0:
-            return ""
-        cell = cell.ravel()[0]
-    return str(cell)
-
-
-def _read_hdf5(path: Path, keys: list[str] | None) -> dict[str, Array]:
-    """MATLAB v7.3: dimensions come reversed, strings as uint16 character codes behind references."""
-    import h5py
-
-    def value_of(item: Any) -> Array:
-        if h5py.check_ref_dtype(item.dtype):
-            return np.array(["".join(chr(c) for c in np.asarray(f[ref]).ravel()) for ref in item[()].ravel()])
-        value = item[()]
-        if h5py.check_string_dtype(item.dtype):  # as h5py and other programs than MATLAB write text
-            return np.array([v.decode("utf-8") if isinstance(v, bytes) else str(v) for v in np.ravel(value)])
-        value = np.asarray(value).T
-        if item.attrs.get("MATLAB_class") in (b"char", "char"):  # a character matrix: each row a name, blanks after it
-            return np.array(["".join(map(chr, row)).strip() for row in np.atleast_2d(value)])
-        return value
-
-    with h5py.File(path, "r") as f:
-        return {
-            name: value_of(item)
-            for name, item in f.items()
-            if not name.startswith("#") and isinstance(item, h5py.Dataset) and (keys is None or name in keys)
-        }

@@ -12,9 +12,10 @@ import numpy as np
 from zsl.checks import Array
 from zsl.data.cache import Folder
 from zsl.data.readers import official
-from zsl.data.readers.files import need, read_mat
-from zsl.data.readers.tables import Semantics, class_rows, class_semantics, named_semantics
-from zsl.data.table import ImageTable
+from zsl.data.readers.files import need
+from zsl.data.readers.mat import read_mat
+from zsl.data.readers.tables import Semantics, class_rows, class_semantics, fitting_names, named_semantics
+from zsl.data.table import ImageTable, check_folders
 from zsl.errors import UserError
 
 
@@ -30,6 +31,7 @@ def load(folder: Folder, feature: str, name: str, semantics: str | None) -> Imag
     labels_file = folder.use(folder / "images.mat")
     images = tuple(str(i).strip() for i in need(read_mat(labels_file), "images", labels_file).ravel())
     of_image = [_class_of(path) for path in images]
+    check_folders(images, of_image, labels_file)
     class_names, labels = np.unique(of_image, return_inverse=True)
     names = tuple(class_names.tolist())
     if semantics in (None, "continuous", "image"):
@@ -43,7 +45,7 @@ def load(folder: Folder, feature: str, name: str, semantics: str | None) -> Imag
     return official.image_table(
         folder, name, feature, images=images, labels=labels, labels_file=labels_file, class_names=names,
         found=found, image_folder="IMAGES (the folder that SUNAttributeDB_Images unpacks to)",
-        attribute_names=attribute_names if len(attribute_names) == found.attributes.shape[1] else (),
+        attribute_names=fitting_names(attribute_names, found.attributes.shape[1], path, semantics),
         n_unseen=72 if len(names) == 717 else None, semantics=semantics or "continuous",
     )  # fmt: skip
 

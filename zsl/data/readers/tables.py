@@ -1,24 +1,24 @@
-"""Tables and lists of classes: attributes in any published form, missing values, lists of class names, CSV files."""
+"""Tables and lists of classes: attributes in any published form, missing values, lists of class names."""
 
 from __future__ import annotations
 
-import csv
-import itertools
-import re
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from zsl.checks import Array, as_matrix
 from zsl.data.cache import Folder
-from zsl.data.readers.files import as_text, foreign, read_lines, read_mat, read_npy, read_npz, read_table, reading
+from zsl.data.readers.columns import NUMBER_COLUMNS, read_csv, without_numbering
+from zsl.data.readers.files import read_lines, read_npy, read_npz, read_table, reading
+from zsl.data.readers.mat import read_mat
 from zsl.data.table import check_class_names, first_repeated
 from zsl.errors import UserError, did_you_mean
+from zsl.text import as_cell
 
-# What stands for "no value" in a column of numbers. In columns of text nothing does: "NA" may be a class.
-_NO_NUMBER = ["", "nan", "NaN", "NAN", "NA", "na", "N/A", "n/a", "null", "NULL", "None", "none", "?"]
+log = logging.getLogger(__name__)
 
 
 class Semantics(NamedTuple):
@@ -77,12 +77,19 @@ def numbered_names(path: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
+def fitting_names(names: tuple[str, ...], q: int, path: Path, semantics: str | None) -> tuple[str, ...]:
+    """The names of q attributes, or none where there are not q names; a warning if the table is the dataset's own."""
+    if names and len(names) != q and semantics in (None, "continuous", "original", "binary", "image"):
+        log.warning("%s has %d names and is not used: the table has %d attributes; name each.", path, len(names), q)
+    return names if len(names) == q else ()
+
+
 def class_list(folder: Folder, file: str, class_names: Sequence[str]) -> tuple[str, ...] | None:
     """The class names in ``file`` of the folder, each of them known; ``None`` if there is no such file."""
     path = folder / file
     if not path.is_file():
         return None
-    names = tuple(read_lines(folder.use(path)))
+    names = tuple(read_lines(folder.use(path), class_names))
     check_class_names(names, class_names, path)
     return names
 
@@ -94,7 +101,13 @@ def validation_lists(folder: Folder, class_names: Sequence[str]) -> tuple[tuple[
         train = class_list(folder, f"trainclasses{i}.txt", class_names)
         val = class_list(folder, f"valclasses{i}.txt", class_names)
         if train is None or val is None:
-            break
+            if train is not None or val is not None:
+                there, lacking = ("train", "val") if val is None else ("val", "train")
+                log.warning(
+                    "%s is not used, because there is no %sclasses%d.txt beside it; add that one.",
+                    folder / f"{there}classes{i}.txt", lacking, i,
+                )  # fmt: skip
+            continue
         if set(train) & set(val):
             both, path = min(set(train) & set(val)), folder / f"valclasses{i}.txt"
             raise UserError(f"{path}: {both!r} is in trainclasses{i}.txt as well; the lists must be disjoint.")
@@ -184,105 +197,40 @@ def _is_number(text: str) -> bool:
     return True
 
 
-# --- CSV --------------------------------------------------------------------------------------------------
-
-
-class Columns(NamedTuple):
-    """A table with a header, its columns of text apart from those of numbers."""
-
-    texts: dict[str, list[str]]
-    """Fields of each column of text, by name"""
-    names: list[str]
-    """q names of the columns of numbers"""
-    numbers: Array
-    """(n, q) float64; NaN where a field is empty"""
-
-
-def read_csv(path: Path, is_text: Callable[[int, str], bool]) -> Columns:
-    """A CSV with a header; commas, semicolons or tabs, and a decimal comma beside semicolons.
-
-    Parameters
-    ----------
-    is_text : callable
-        Whether the column of that place and name holds text, which is kept as it stands ("NA", "01"). All other
-        columns must hold numbers.
-    """
-    import pandas as pd
-
-    with reading(path, "CSV") as start:
-        if foreign(start):
-            raise ValueError
-        with path.open(encoding="utf-8-sig", newline="") as f:
-            lines = list(itertools.islice((line for line in f if line.strip()), 2))
-        if len(lines) < 2:
-            raise ValueError("it needs a header and at least one row")
-        delimiter = max(",;\t", key=lines[0].count)
-        header, first = csv.reader(lines, delimiter=delimiter)
-        header = [name.strip() for name in as_text(np.array(header), path, "column names").tolist()]
-        if len(first) != len(header):
-            raise ValueError(f"line 2 has {len(first)} fields where the header has {len(header)}")
-        counted = [float(name) for name in header if _is_number(name)]
-        # Whole numbers in order are names: programs that know no better write them.
-        in_order = bool(counted) and counted[0] in (0, 1) and bool((np.diff(counted) == 1).all())
-        if len(counted) >= max(len(header) - 1, 1) and not in_order:
-            raise ValueError(f"its first line holds numbers ({header[-1]}, ...); put a header of column names above")
-        texts = [i for i, name in enumerate(header) if is_text(i, name)]
-        options: dict[str, Any] = {"sep": delimiter, "encoding": "utf-8-sig", "skipinitialspace": True}
-        options |= {"header": 0, "names": range(len(header))}
-        # Newer versions of pandas read every digit by default, and older ones only when told to.
-        exact = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
-        frame = pd.read_csv(
-            path, decimal="," if delimiter == ";" and _has_decimal_commas(path) else ".",
-            keep_default_na=False, na_values=_NO_NUMBER, low_memory=False, **exact, **options,
-        )  # fmt: skip
-        # A second time for the text, because pandas looks for missing values in every column or in none.
-        text = pd.read_csv(path, usecols=texts, dtype=str, na_filter=False, **options) if texts else {}
-    return number_columns(frame, header, {header[i]: text[i].tolist() for i in texts}, texts, path)
-
-
-def number_columns(frame: Any, header: list[str], texts: dict[str, list[str]], drop: list[Any], path: Path) -> Columns:
-    """The columns of a data frame but those to ``drop``; refused if one of them does not hold numbers."""
-    kept = [name for name, column in zip(header, frame.columns, strict=True) if column not in drop]
-    frame = frame.drop(columns=drop)
-    for name, column, dtype in zip(kept, frame.columns, frame.dtypes, strict=True):
-        if dtype.kind not in "biuf":
-            fields = [str(field) for field in frame[column]]
-            bad = next((i for i, field in enumerate(fields) if not _is_number(field)), 0)
-            raise UserError(
-                f"{path}: the column {name!r} holds {fields[bad]!r} in row {bad + 1}, which is not a number (leave it "
-                "empty if it is unknown; names of classes and files belong into columns called label and file)."
-            )
-    return Columns(texts, kept, frame.to_numpy(np.float64, na_value=np.nan))
-
-
-def _has_decimal_commas(path: Path) -> bool:
-    text = path.read_text(encoding="utf-8-sig")
-    return len(re.findall(r"\d,\d", text)) > len(re.findall(r"\d\.\d", text))
-
-
 def read_class_csv(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], Array]:
     """Names (C), attribute names (q) and rows (C, q) of a CSV with a header; empty fields are NaN.
+
+    The first column holds the names, or one called class, name or label after a column that numbers the rows.
 
     Raises
     ------
     UserError
-        For fields that are no numbers, and names of rows or columns that are empty or occur twice.
+        For fields that are no numbers, columns that number the classes, and names of rows or columns that are empty or
+        occur twice.
     """
-    texts, attribute_names, rows = read_csv(path, lambda place, _: place == 0)
-    names = [name.strip() for name in as_text(np.array(*texts.values()), path, "names").tolist()]
-    used = (np.array(names) != "") | ~np.isnan(rows).all(axis=1)  # spreadsheets leave lines of ",,," behind
-    names = [name for name, has in zip(names, used, strict=True) if has]
-    for kind, given in (("row", names), ("column", attribute_names)):
+    texts, found, rows = read_csv(path, lambda header, first: [_name_column(header, first)])
+    names = [name.strip() for name in next(iter(texts.values()))]
+    for kind, given in (("row", names), ("column", [n for n in found if n] if found[:1] == [""] else found)):
         repeated = "" if "" in given else first_repeated(given)
         if repeated is not None:
             raise UserError(f"{path}: {repeated!r} is not the name of one {kind}; each {kind} needs its own name.")
-    rows = class_rows(rows[used], len(names), path, "the table", published="rows")
+    kept = without_numbering(rows, found, path, "classes")
+    attribute_names = [name for name, has in zip(found, kept) if has]
+    rows = class_rows(rows[:, kept], len(names), path, "the table", published="rows")
     return tuple(names), tuple(attribute_names), rows
+
+
+def _name_column(header: Sequence[str], first: Sequence[str]) -> int:
+    """The column of class names: the first, unless it numbers the rows and another one is called so."""
+    names = [i for i, name in enumerate(header) if name.lower() in ("class", "class_name", "name", "label")]
+    numbered = header[0].lower() in {"", *NUMBER_COLUMNS} and first[0].strip().isdecimal()
+    return names[0] if numbered and names else 0
 
 
 def write_class_csv(path: Path, names: Sequence[str], attribute_names: Sequence[str], rows: Array) -> None:
     """The inverse of :func:`read_class_csv`: NaN becomes an empty field."""
     import pandas as pd
 
-    frame = pd.DataFrame(rows, index=pd.Index(names, name="class"), columns=list(attribute_names))
+    index = pd.Index([as_cell(name) for name in names], name="class")
+    frame = pd.DataFrame(rows, index=index, columns=[as_cell(name) for name in attribute_names])
     frame.to_csv(path, encoding="utf-8")

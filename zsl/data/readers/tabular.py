@@ -13,24 +13,16 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
-from zsl.data.readers.features import as_float32
+from zsl.data.readers.columns import Columns, number_columns, read_csv, without_numbering
+from zsl.data.readers.features import NAME_KEYS, as_float32
 from zsl.data.readers.files import as_text, need, read_lines, read_npy, read_npz, reading
-from zsl.data.readers.tables import (
-    Columns,
-    class_semantics,
-    image_semantics,
-    number_columns,
-    read_class_csv,
-    read_csv,
-)
+from zsl.data.readers.tables import class_semantics, image_semantics, read_class_csv
 from zsl.data.splits import hold_out, named_classes
-from zsl.data.table import ImageTable
+from zsl.data.table import ImageTable, first_repeated
 from zsl.errors import UserError, did_you_mean
 
 _LABEL_COLUMNS = ("label", "class", "class_name", "labels")
 _FILE_COLUMNS = ("file", "filename", "path", "image")
-# Columns that number the images rather than describe them.
-_NUMBER_COLUMNS = {"id", "index", "idx", "image_id", "row", "number", "nr"}
 # Images of such a label, in a folder of such a name or without any label are only ever predicted.
 _UNKNOWN = {"unlabelled", "unlabeled", "unknown", "", "nan", "na", "n/a", "none", "null", "?"}
 
@@ -77,19 +69,17 @@ def load(
     path = _existing(folder, features, "features")
     found = _read(folder, path)
     X, files = found["features"], tuple(found["files"].tolist()) if "files" in found else ()
-    if labels is not None:
-        y = _read_labels(folder.use(_existing(folder, labels, "labels")))
-    elif "labels" in found:
-        y = found["labels"].tolist()
-    else:
+    beside = None if labels is None else folder.use(_existing(folder, labels, "labels"))
+    if beside is None and "labels" not in found:
         raise UserError(
             f"{path} holds no labels; add them ('labels' in .npz, a column 'label' in a table) "
             "or set dataset.labels=FILE."
         )
-    if len(y) != len(X):
-        raise UserError(f"dataset={name}: {len(y)} labels for {len(X)} rows of {path}; there must be one each.")
     table = folder.use(_existing(folder, attributes, "attributes"))
     names, attribute_names, rows = read_class_csv(table)
+    y = found["labels"].tolist() if beside is None else _read_labels(beside, names)
+    if len(y) != len(X):
+        raise UserError(f"dataset={name}: {len(y)} labels for {len(X)} rows of {path}; there must be one each.")
     image_level = bool(files) and len(rows) == len(X) and set(names) == set(files)
     if image_level:
         order = {n: i for i, n in enumerate(names)}
@@ -120,7 +110,7 @@ def load(
     )
     if unseen is not None:
         path = folder.use(_existing(folder, unseen, "unseen"))
-        classes, origin = named_classes(result, read_lines(path), str(path)), path.name
+        classes, origin = named_classes(result, read_lines(path, names), str(path)), path.name
     else:
         classes, origin = np.setdiff1d(np.arange(len(names)), result.labels), "classes without labelled images"
         if not classes.size or (result.labels >= 0).all():
@@ -198,7 +188,8 @@ def _read(folder: Folder, path: Path, *, labelled: bool = True) -> Any:
 
 
 def _from_npz(path: Path, labelled: bool) -> dict[str, Array]:
-    stored = read_npz(path, ["features", *(["labels", "class_names"] if labelled else []), "files", "network"])
+    stored = read_npz(path, ["features", *(["labels", "class_names"] if labelled else []), *NAME_KEYS, "network"])
+    stored |= next(({"files": stored[key]} for key in NAME_KEYS if key in stored), {})
     out = {"features": as_float32(need(stored, "features", path), path)}
     if "labels" in stored:
         labels = stored["labels"].ravel()
@@ -208,7 +199,11 @@ def _from_npz(path: Path, labelled: bool) -> dict[str, Array]:
                     f"{path}: labels are numbers and there are no 'class_names' that they could count; store names."
                 )
             names = as_text(stored["class_names"], path, "class_names")
-            if labels.dtype.kind not in "iu" or (labels < 1).any() or (labels > len(names)).any():
+            repeated = first_repeated(names.tolist())
+            if repeated is not None:
+                raise UserError(f"{path}: class_names has {repeated!r} more than once; give each class its own name.")
+            whole = labels.dtype.kind in "iuf" and bool((labels == np.floor(labels)).all())
+            if not whole or (labels < 1).any() or (labels > len(names)).any():
                 raise UserError(
                     f"{path}: labels must be whole numbers from 1 to {len(names)}, the number of class_names."
                 )
@@ -219,21 +214,25 @@ def _from_npz(path: Path, labelled: bool) -> dict[str, Array]:
 
 def _from_columns(path: Path) -> dict[str, Array]:
     """Features of a CSV or parquet file: every column that is neither a label nor a file name."""
-    if path.suffix.lower() == ".csv":
-        texts, names, X = read_csv(path, lambda _, name: name.lower() in {*_LABEL_COLUMNS, *_FILE_COLUMNS})
-    else:
-        texts, names, X = _read_parquet(path)
+    texts, names, X = read_csv(path, _text_columns) if path.suffix.lower() == ".csv" else _read_parquet(path)
     out: dict[str, Array] = {}
-    lower = {name.lower(): fields for name, fields in texts.items()}
     for key, columns in (("labels", _LABEL_COLUMNS), ("files", _FILE_COLUMNS)):
-        fields = next((lower[c] for c in columns if c in lower), None)
-        if fields is not None:
-            out[key] = as_text(np.array([field.strip() for field in fields], dtype=str), path, key)
-    features = _numbering(X, names, path)
+        found = {name: [field.strip() for field in texts[name]] for name in texts if name.lower() in columns}
+        if len({tuple(fields) for fields in found.values()}) > 1:
+            raise UserError(
+                f"{path}: the columns {' and '.join(map(repr, found))} both may hold the {key} of the images; keep one."
+            )
+        if found:
+            out[key] = as_text(np.array(next(iter(found.values())), dtype=str), path, key)
+    features = without_numbering(X, names, path, "images")
     names = [name for name, kept in zip(names, features, strict=True) if kept]
     shown = names if len(names) <= 6 else [*names[:3], "...", names[-1]]
     left_out = "" if features.all() else " (a column without a name, which counts the rows, is left out)"
     return out | {"features": as_float32(X[:, features], path), "columns": np.array([f"{', '.join(shown)}{left_out}"])}
+
+
+def _text_columns(header: list[str], _: list[str]) -> set[int]:
+    return {i for i, name in enumerate(header) if name.lower() in {*_LABEL_COLUMNS, *_FILE_COLUMNS}}
 
 
 def _read_parquet(path: Path) -> Columns:
@@ -241,35 +240,18 @@ def _read_parquet(path: Path) -> Columns:
 
     with reading(path, "parquet file"):
         frame = pd.read_parquet(path)
-    header = ["" if str(c).startswith("Unnamed:") else str(c).strip() for c in frame.columns]
-    frame.columns = range(len(header))
-    places = [i for i, name in enumerate(header) if name.lower() in {*_LABEL_COLUMNS, *_FILE_COLUMNS}]
-    texts = {header[i]: [_as_whole(str(v)) if isinstance(v, float) else str(v)
-                         for v in frame[i].astype(object).fillna("")] for i in places}  # fmt: skip
-    return number_columns(frame, header, texts, places, path)
+        header = ["" if str(c).startswith("Unnamed:") else str(c).strip() for c in frame.columns]
+        frame.columns = range(len(header))
+        places = _text_columns(header, [])
+        texts = {header[i]: [_as_whole(str(v)) if isinstance(v, float) else str(v)
+                             for v in frame[i].astype(object).fillna("")] for i in places}  # fmt: skip
+        names = [name for i, name in enumerate(header) if i not in places]
+        return Columns(texts, names, number_columns(frame.drop(columns=list(places)), names, path))
 
 
-def _numbering(X: Array, names: list[str], path: Path) -> Array:
-    """Which columns are features: not the index that pandas writes before a table; other numberings are refused."""
-    whole = (np.floor(X) == X).all(axis=0)
-    counts = whole & (np.diff(X, axis=0) == 1).all(axis=0) & (len(X) > 2)
-    features = np.ones(len(names), bool)
-    for j, name in enumerate(names):
-        if not name and counts[j]:
-            features[j] = False
-        elif not name:
-            raise UserError(f"{path}: column {j + 1} has no name; name it or remove it.")
-        elif counts[j] or (whole[j] and name.lower() in _NUMBER_COLUMNS):
-            raise UserError(
-                f"{path}: the column {name!r} numbers the images and would be read as a feature of theirs; remove it, "
-                "or call it file if it identifies them."
-            )
-    return features
-
-
-def _read_labels(path: Path) -> list[str]:
+def _read_labels(path: Path, names: tuple[str, ...]) -> list[str]:
     if path.suffix.lower() != ".npy":
-        return read_lines(path)
+        return read_lines(path, names)
     labels = read_npy(path)
     if labels.dtype.kind not in "US":
         raise UserError(f"{path}: labels are {labels.dtype}; store class names.")

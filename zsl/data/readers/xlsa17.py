@@ -15,12 +15,14 @@ from zsl.checks import Array
 from zsl.data.cache import Folder
 from zsl.data.catalogue import ENTRIES
 from zsl.data.readers.features import Features, feature_file, in_class_order, read_features
-from zsl.data.readers.files import as_text, need, read_lines, read_mat
+from zsl.data.readers.files import as_text, need, read_lines
+from zsl.data.readers.mat import read_mat
 from zsl.data.readers.tables import (
     Semantics,
     class_list,
     class_rows,
     class_semantics,
+    fitting_names,
     missing_values,
     named_semantics,
     numbered_names,
@@ -117,7 +119,7 @@ def load(
         features=found.rows,
         labels=labels,
         class_names=class_names,
-        attribute_names=predicate_names(folder, attributes.attributes.shape[1]),
+        attribute_names=predicate_names(folder, attributes.attributes.shape[1], semantics),
         image_names=found.image_names,
         semantics=semantics or "continuous",
         splits=splits,
@@ -249,15 +251,14 @@ def read_semantics(
     )
 
 
-def predicate_names(folder: Folder, q: int) -> tuple[str, ...]:
+def predicate_names(folder: Folder, q: int, semantics: str | None = None) -> tuple[str, ...]:
     """Attribute names from ``predicates.txt`` or ``attributes.txt`` where one fits the table."""
-    for file in ("predicates.txt", "attributes.txt"):
-        if (folder / file).is_file():
-            names = numbered_names(folder / file)
-            if len(names) == q:
-                folder.use(folder / file)
-                return names
-    return ()
+    places = [folder / file for file in ("predicates.txt", "attributes.txt") if (folder / file).is_file()]
+    found = {path: numbered_names(path) for path in places}
+    path = next((path for path in places if len(found[path]) == q), None)
+    if path is None:
+        return fitting_names(found[places[0]], q, places[0], semantics) if places else ()
+    return numbered_names(folder.use(path))
 
 
 def locations(stored: dict[str, Array], key: str, n_images: int | None, path: Path) -> Array:
