@@ -319,23 +319,22 @@ def too_many_open_files(t: Try) -> None:
     all_in_store(t, 1)
 
 
-def limit_memory(more: int) -> None:
-    now = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (now + more, now + more))
+def under_limit(t: Try, limit: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run under ``ulimit -v`` (kB) in a process of its own: libraries that are loaded already need no memory."""
+    call = [sys.executable, "-m", "zsl.main", *TINY, f"output_dir={t.out}", *words]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    command = ["bash", "-c", f'ulimit -v {limit}; exec "$@"', "bash", *call]
+    try:
+        out = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
+    except subprocess.TimeoutExpired:
+        raise Lost(f"no end under {limit} kB") from None
+    need(out.returncode in (0, 1) and "Traceback" not in out.stderr, f"{limit} kB: {out.stderr[-400:]}")
+    return out
 
 
 @kind
 def memory_limit(t: Try) -> None:
-    # A process of its own, because libraries that are loaded already need no memory.
-    limit = t.random.randint(300_000, 1_400_000)
-    call = [sys.executable, "-m", "zsl.main", *TINY, f"output_dir={t.out}"]
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-    command = ["bash", "-c", f'ulimit -v {limit}; exec "$@"', "bash", *call]
-    try:
-        out = subprocess.run(command, env=env, capture_output=True, text=True, timeout=90)
-    except subprocess.TimeoutExpired:
-        raise Lost(f"no end under {limit} kB") from None
-    need(out.returncode in (0, 1) and "Traceback" not in out.stderr, f"{limit} kB: {out.stderr[-400:]}")
+    under_limit(t, t.random.randint(300_000, 1_500_000))
     t.repair()
     need(t.zsl("skip_existing=true").code == 0, "no completion without the limit")
     t.upload()
@@ -344,10 +343,9 @@ def memory_limit(t: Try) -> None:
 
 @kind
 def memory_limit_of_a_large_problem(t: Try) -> None:
-    more = t.random.randint(60, 160) << 20
     large = ("dataset.preset=sun", "dataset.n_classes=null", "model.n_atoms=null", "tracking=none")
-    ended = t.zsl(*large, before=lambda: limit_memory(more), seconds=200)
-    need(ended.code == 1 and "not enough memory" in ended.text, ended.text[-300:])
+    out = under_limit(t, t.random.randint(1_400_000, 1_700_000), *large)
+    need(out.returncode == 1 and "not enough memory" in out.stderr, out.stderr[-300:])
 
 
 @kind

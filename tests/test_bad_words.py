@@ -28,7 +28,7 @@ from zsl.data.readers import xlsa17
 from zsl.data.readers.tables import validation_lists
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
-from zsl.predict.__main__ import Ranking, write
+from zsl.predict.__main__ import write
 
 HOME = os.path.expanduser("~")
 
@@ -211,7 +211,7 @@ def test_names_like_markup_are_printed_as_they_are(tmp_path, capsys):
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_json_is_json_under_any_encoding(encoding):
     out = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="backslashreplace")
-    write(Ranking(["🦓", "狐"], np.eye(2)), ["a.jpg", "ß.jpg"], 1, out, as_json=True)
+    write([[("🦓", 1.0)], [("狐", 1.0)]], ["a.jpg", "ß.jpg"], out, as_json=True)
     out.seek(0)
     assert [one["classes"][0]["class"] for one in json.loads(out.read())] == ["🦓", "狐"]
 

@@ -100,12 +100,15 @@ class Inference(BaseEstimator):
                 raise UserError(f"inference.{name} does not exist; the rules with settings are: {', '.join(known)}.")
             rule.checked(settings)
         self._check_pair(model)
-        stages = self._pairs(model)
-        if self.fallback and not any(TRANSDUCTIVE in self._information(model, pair) for pair in stages):
+        if self.fallback and self.one_by_one(model):
             raise UserError(
                 "inference.fallback=true decides whether a transductive rule is used, and this rule is inductive; set "
                 "inference.fallback=false."
             )
+
+    def one_by_one(self, model: Any) -> bool:
+        """Whether the answer for an image does not depend on the other test images."""
+        return not any(TRANSDUCTIVE in self._information(model, pair) for pair in self._pairs(model))
 
     def _check_pair(self, model: Any) -> None:
         attributes, labels = self.resolved(model)

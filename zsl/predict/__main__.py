@@ -14,7 +14,7 @@ import logging
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -145,19 +145,34 @@ def read_classes(path: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, pd.Index(names, dtype=object), list(attribute_names) or None)
 
 
-def write(prediction: Ranking, rows: Sequence[str], k: int, out: TextIO, *, as_json: bool) -> None:
-    """Write the k best classes of every image and their scores: CSV, one line for each image, or a JSON list."""
-    best = prediction.best(k)
+# Images that are ranked at a time where the rule allows it, so that memory does not grow with their number.
+_BLOCK = 8192
+
+
+def best_classes(
+    classifier: ZeroShotClassifier, X: Array, classes: str, new_classes: pd.DataFrame | None, k: int
+) -> Iterator[list[tuple[str, float]]]:
+    """The k best classes of each image of X (L, p) with their scores; a transductive rule takes all images at once."""
+    step = _BLOCK if classifier.inference_.one_by_one(classifier.model_) else len(X)
+    for start in range(0, len(X), step):
+        yield from rank(classifier, X[start : start + step], classes, new_classes).best(k)
+
+
+def write(best: Iterable[list[tuple[str, float]]], rows: Sequence[str], out: TextIO, *, as_json: bool) -> None:
+    """Write the best classes of every image and their scores: CSV, one line for each image, or a JSON list."""
+    lines = zip(rows, best)
     if as_json:
-        found = [
-            {"image": row, "classes": [{"class": c, "score": s} for c, s in line]} for row, line in zip(rows, best)
-        ]
         every_letter = "utf" in (getattr(out, "encoding", None) or "utf").lower()
-        out.write(json.dumps(found, indent=2, ensure_ascii=not every_letter) + "\n")
+        for number, (row, line) in enumerate(lines):
+            found = {"image": row, "classes": [{"class": c, "score": s} for c, s in line]}
+            out.write(("[\n" if number == 0 else ",\n") + json.dumps(found, ensure_ascii=not every_letter))
+        out.write("\n]\n")
         return
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(["image", *(name for i in range(1, len(best[0]) + 1) for name in (f"class_{i}", f"score_{i}"))])
-    for row, line in zip(rows, best):
+    for number, (row, line) in enumerate(lines):
+        if number == 0:
+            columns = (name for i in range(1, len(line) + 1) for name in (f"class_{i}", f"score_{i}"))
+            table.writerow(["image", *columns])
         table.writerow([as_cell(row), *(value for c, s in line for value in (as_cell(c), repr(s)))])
 
 
@@ -228,12 +243,12 @@ def _work(arguments: argparse.Namespace) -> None:
     added = read_classes(arguments.add.expanduser()) if arguments.add else None
     X, rows = read_input(arguments.input.expanduser(), classifier, settings, arguments.device)
     X = as_matrix(X, str(arguments.input), n_columns=classifier.n_features_in_)
-    ranking = rank(classifier, X, arguments.classes, added)
+    best = best_classes(classifier, X, arguments.classes, added, arguments.top)
     if not to:
-        write(ranking, rows, arguments.top, sys.stdout, as_json=arguments.json)
+        write(best, rows, sys.stdout, as_json=arguments.json)
         return
     with writing(to, "choose another --to"), atomic(to) as part, part.open("w", encoding="utf-8", newline="") as out:
-        write(ranking, rows, arguments.top, out, as_json=to.suffix == ".json")
+        write(best, rows, out, as_json=to.suffix == ".json")
 
 
 if __name__ == "__main__":
