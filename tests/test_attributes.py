@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from zsl.data.readers.synthetic import draw
 from zsl.errors import UserError
 from zsl.inference import agnostic, aware, nearest
-from zsl.inference.attributes import aware_codes, aware_objective, prototype_scale
+from zsl.inference.attributes import aware_codes, prototype_scale
 from zsl.inference.entropy import entropy
-from zsl.inference.optimisers import OPTIMISERS
+from zsl.inference.optimisers import OPTIMISERS, AwareProblem
 from zsl.models import CoupledDictionaries
 from zsl.sparse import duality_gap, sparse_encode
 from zsl.sparse.dictionary import unit_atoms
@@ -23,6 +23,11 @@ def problem(seed, L=8, p=10, r=14, q=6, M=4):
     rng = np.random.default_rng(seed)
     Dx, Dz = unit_atoms(rng.standard_normal((r, p))), 0.5 * rng.standard_normal((r, q))
     return unit_atoms(rng.standard_normal((L, p))), Dx, Dz, unit_atoms(rng.standard_normal((M, q)))
+
+
+def aware_objective(X, Dx, Dz, Z, A, lam, gamma, rho, *, kernel="student", stretch=1.0):
+    weight, factor = (np.broadcast_to(v, len(X)) for v in (gamma, stretch))
+    return AwareProblem(X, Dx, Dz, Z, lam, weight, rho, kernel, factor).objective(A)
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)

@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from zsl.errors import UserError
-from zsl.sparse.dictionary import gradient_atoms, quadratic, ridge_atoms, unit_atoms, unit_ball_atoms
+from zsl.sparse.dictionary import gradient_atoms, ridge_atoms, unit_atoms, unit_ball_atoms
 
 
 def statistics(rng, n=30, r=5, p=4):
     A, X = rng.standard_normal((n, r)), rng.standard_normal((n, p))
     return A, X, A.T @ A / n, A.T @ X / n
+
+
+def quadratic(AtA, AtX, D, beta):
+    return np.vdot(D, AtA @ D) - 2 * np.vdot(D, AtX) + beta * np.vdot(D, D)
 
 
 @pytest.mark.parametrize("beta", [1e-3, 1.0])

@@ -16,6 +16,7 @@ import logging
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.special import log_softmax
 
 from zsl.checks import Array, Count, NonNegative, Positive, Share, as_matrix, check_arguments
 from zsl.inference.feature_space import confident_means
@@ -158,9 +159,7 @@ def sinkhorn(logits: Array, tol: float = 1e-9) -> Array:
     L, M = logits.shape
     v = np.zeros(M)
     for _ in range(_MAX_SINKHORN):
-        shifted = logits + v
-        top = shifted.max(axis=1, keepdims=True)
-        rows = shifted - top - np.log(np.exp(shifted - top).sum(axis=1, keepdims=True))
+        rows = log_softmax(logits + v, axis=1)
         peak = rows.max(axis=0)
         change = np.log(L / M) - peak - np.log(np.exp(rows - peak).sum(axis=0))
         v = v + change
