@@ -30,6 +30,21 @@ def central_differences(value: Callable[[np.ndarray], float], x: np.ndarray, ste
     return (8 * near - far) / (12 * step)
 
 
+def for_any_number_of_threads(run: Callable[[], np.ndarray]) -> None:
+    """Assert that ``run`` returns the same bits for any number of numba's threads."""
+    import numba
+
+    threads, found = numba.get_num_threads(), []
+    try:
+        for n in range(1, threads + 1):
+            numba.set_num_threads(n)
+            found.append(run())
+    finally:
+        numba.set_num_threads(threads)
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+
+
 COMPILE = """
 import sys
 import numpy as np
