@@ -30,6 +30,21 @@ def central_differences(value: Callable[[np.ndarray], float], x: np.ndarray, ste
     return (8 * near - far) / (12 * step)
 
 
+def for_any_number_of_threads(run: Callable[[], np.ndarray]) -> None:
+    """Assert that ``run`` returns the same bits for any number of numba's threads."""
+    import numba
+
+    threads, found = numba.get_num_threads(), []
+    try:
+        for n in range(1, threads + 1):
+            numba.set_num_threads(n)
+            found.append(run())
+    finally:
+        numba.set_num_threads(threads)
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+
+
 COMPILE = """
 import sys
 import numpy as np
@@ -84,6 +99,19 @@ def fresh_store(tmp_path_factory):
 def store(fresh_store, tmp_path):
     folder = tmp_path / "out"
     shutil.copytree(fresh_store, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def report_runs(tmp_path_factory):
+    """A folder of digits under three rules on two class splits, twice on the first: the cell of table0."""
+    from report_records import CELL, EXTRA
+    from zsl import compose, run
+
+    folder = tmp_path_factory.mktemp("report")
+    for split, seed in ((0, 0), (0, 1), (1, 0)):
+        words = ["dataset=digits", "split=random", f"split.seed={split}", f"seed={seed}", *EXTRA, f"cell={CELL}"]
+        run(compose(["experiment=table0", *words]), folder / f"{split}-{seed}")
     return folder
 
 

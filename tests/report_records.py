@@ -1,8 +1,28 @@
-"""Records made up for the tests of reports: what ``results.json`` holds, without a run."""
+"""What the tests of reports share: records made up without a run, and those of the fixture ``report_runs``."""
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
+from zsl.report import __main__ as command
 from zsl.report.records import as_frame, row
+
+# The runs of the fixture are made with the user's own override, which is part of the cell's name.
+EXTRA = ["model.n_iter=2"]
+CELL = "digits/model.n_iter-2"
+
+
+def stored(folder):
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*/results.json"))]
+
+
+def fails(*words):
+    """The command, which is to end with status 1."""
+    with pytest.raises(SystemExit) as ended:
+        command.main([str(w) for w in words])
+    assert ended.value.code == 1
 
 
 def record(split="ab", seed=0, acc=0.5, per_class=(), *, n_seen=20, metrics=None, chosen=None, tried=(), **key):

@@ -268,17 +268,13 @@ CANNOT = {
         "check_classifiers_classes": "decision_function is (L, C) for two classes too",
     },
     Preprocess: {
-        "check_do_not_raise_errors_in_init_or_set_params": "types and ranges are checked by the constructor too",
+        "check_do_not_raise_errors_in_init_or_set_params": "types and ranges are checked by the constructor too"
     },
 }
 
 
 @parametrize_with_checks(
-    [
-        OneHot(ESZSL(), inference="own"),
-        OneHot(CoupledDictionaries(n_atoms=5, n_iter=1), inference="aag"),
-        Preprocess(),
-    ],
+    [OneHot(ESZSL(), inference="own"), OneHot(CoupledDictionaries(n_atoms=5, n_iter=1), inference="aag"), Preprocess()],
     expected_failed_checks=lambda estimator: CANNOT[type(estimator)],
 )
 def test_scikit_learn_checks(estimator, check):

@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from zsl.errors import UserError
-from zsl.sparse.dictionary import gradient_atoms, quadratic, ridge_atoms, unit_atoms, unit_ball_atoms
+from zsl.sparse.dictionary import gradient_atoms, ridge_atoms, unit_atoms, unit_ball_atoms
 
 
 def statistics(rng, n=30, r=5, p=4):
     A, X = rng.standard_normal((n, r)), rng.standard_normal((n, p))
     return A, X, A.T @ A / n, A.T @ X / n
+
+
+def quadratic(AtA, AtX, D, beta):
+    return np.vdot(D, AtA @ D) - 2 * np.vdot(D, AtX) + beta * np.vdot(D, D)
 
 
 @pytest.mark.parametrize("beta", [1e-3, 1.0])
@@ -74,15 +78,19 @@ def test_blocks_are_what_one_atom_after_another_gives(rng, beta):
     assert_allclose(unit_ball_atoms(AtA, AtX, start, beta), expected, atol=1e-12)
 
 
-@given(seed=st.integers(0, 10_000), beta=st.sampled_from([0.0, 0.1]), unused=st.booleans())
-def test_unit_ball_never_rises(seed, beta, unused):
-    # Each atom's update is an exact minimisation over a convex set: a theorem for every input.
+def descent(seed, unused):
+    """Statistics of codes, of which one atom may be ``unused``, and a dictionary to start from."""
     rng = np.random.default_rng(seed)
     A, X = rng.standard_normal((12, 6)), rng.standard_normal((12, 4))
     if unused:
         A[:, 2] = 0
-    AtA, AtX = A.T @ A / 12, A.T @ X / 12
-    start = unit_atoms(rng.standard_normal((6, 4))) * rng.random((6, 1))
+    return A.T @ A / 12, A.T @ X / 12, unit_atoms(rng.standard_normal((6, 4))) * rng.random((6, 1))
+
+
+@given(seed=st.integers(0, 10_000), beta=st.sampled_from([0.0, 0.1]), unused=st.booleans())
+def test_unit_ball_never_rises(seed, beta, unused):
+    # Each atom's update is an exact minimisation over a convex set: a theorem for every input.
+    AtA, AtX, start = descent(seed, unused)
     D = unit_ball_atoms(AtA, AtX, start, beta)
     assert np.linalg.norm(D, axis=1).max() <= 1 + 1e-12
     assert quadratic(AtA, AtX, D, beta) <= quadratic(AtA, AtX, start, beta) + 1e-12
@@ -93,12 +101,8 @@ def test_unit_ball_never_rises(seed, beta, unused):
 @given(seed=st.integers(0, 10_000), beta=st.sampled_from([0.0, 0.1]), in_ball=st.booleans(), unused=st.booleans())
 def test_gradient_steps_never_rise(seed, beta, in_ball, unused):
     # A step minimises a bound that touches the objective where it starts: a theorem for every input.
-    rng = np.random.default_rng(seed)
-    A, X = rng.standard_normal((12, 6)), rng.standard_normal((12, 4))
-    if unused:
-        A[:, 2] = 0
-    AtA, AtX = A.T @ A / 12, A.T @ X / 12
-    D = start = unit_atoms(rng.standard_normal((6, 4))) * rng.random((6, 1))
+    AtA, AtX, D = descent(seed, unused)
+    start = D
     for _ in range(5):
         before, D = D, gradient_atoms(AtA, AtX, D, beta, in_ball=in_ball)
         assert quadratic(AtA, AtX, D, beta) <= quadratic(AtA, AtX, before, beta) + 1e-12

@@ -88,18 +88,12 @@ def test_unseen_labels_change_nothing_but_the_metrics(monkeypatch):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            ["split=645_72"],
-            r"split=645_72 belongs to dataset=sun; dataset=digits has: .*combination, file, fixed",
-        ),
+        (["split=645_72"], r"split=645_72 belongs to dataset=sun; dataset=digits has: .*combination, file, fixed"),
         (["feature=vgg19"], r"feature=vgg19 does not exist for dataset=digits; it has: pixels"),
         (["seed=1.5"], r"seed=1.5 is not accepted: it should be a valid integer"),
         (["solver.max_iter=abc"], r"^solver.max_iter='abc' is not accepted"),
         (["inference.spread.mu=0"], r"inference.spread.mu=0 is not accepted: it should be greater than 0"),
-        (
-            ["inference=taaw", "inference.labels=own"],
-            r"attributes=aware and inference.labels=own do not go together",
-        ),
+        (["inference=taaw", "inference.labels=own"], r"attributes=aware and inference.labels=own do not go together"),
         (["dataset=xlsa17"], r"dataset.root has no value yet"),
         (["split.n_unseen=10"], r"split.n_unseen=10 leaves no seen class"),
         (["dataset.shuffle_attributes=x"], r"dataset.shuffle_attributes='x' is not accepted"),

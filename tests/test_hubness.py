@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from zsl.errors import UserError
-from zsl.evaluation import (
-    attribute_shift,
-    choices,
-    hubness_report,
-    hubness_skew,
-)
+from zsl.evaluation import attribute_shift, choices, hubness_report, hubness_skew
 from zsl.evaluation.hubness import skewness
 
 

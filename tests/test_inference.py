@@ -12,11 +12,7 @@ from zsl.inference import Inference, rules, seen_statistics
 from zsl.inference.rules import TRANSDUCTIVE
 
 SMALL = ["dataset=synthetic", "tracking=none"]
-MODELS = {
-    "coupled": lambda: zsl.CoupledDictionaries(n_iter=2),
-    "ridge": zsl.models.Ridge,
-    "sync": zsl.models.SynC,
-}
+MODELS = {"coupled": lambda: zsl.CoupledDictionaries(n_iter=2), "ridge": zsl.models.Ridge, "sync": zsl.models.SynC}
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+from zsl.errors import UserError
+from zsl.inference.entropy import soft_assignment
 from zsl.inference.feature_space import confident_means
 from zsl.inference.hubs import csls, inverted_softmax
 from zsl.inference.labels import standard_scores
@@ -117,9 +119,6 @@ def test_standard_scores():
 
 
 def test_spread_features_of_one_image_keeps_to_the_anchors():
-    from zsl.inference import spread_features
-    from zsl.inference.statistics import SeenStatistics
-
     rng = np.random.default_rng(0)
     seen = SeenStatistics(np.eye(4), rng.standard_normal((3, 4)), rng.standard_normal((3, 2)), 5.0)
     anchors = np.array([[0.1, 0.7, 0.2]])
@@ -129,10 +128,6 @@ def test_spread_features_of_one_image_keeps_to_the_anchors():
 
 
 def test_nonsense_is_refused_in_python_too():
-    from zsl.errors import UserError
-    from zsl.inference import csls, inverted_softmax, mixture, soft_assignment
-    from zsl.inference.statistics import SeenStatistics
-
     S, X = np.ones((5, 3)), np.ones((5, 4))
     seen = SeenStatistics(np.eye(4), np.ones((3, 4)), np.ones((3, 2)), 5.0)
     for call in (

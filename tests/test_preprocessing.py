@@ -58,6 +58,7 @@ def test_changing_a_test_row_changes_no_other_row(data, settings):
                 if name == part:
                     kept[row] = False
                 assert_array_equal(getattr(after, name)[kept], getattr(before, name)[kept])
+            assert (getattr(after, part)[row] != getattr(before, part)[row]).any()
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
@@ -78,6 +79,25 @@ def test_nothing_given_is_modified(data, settings):
     kept = X.copy()
     Preprocess(**settings).fit(X).transform(X)
     assert_array_equal(X, kept)
+
+
+def test_centre_and_length_by_hand():
+    X = np.array([[0.0, 0.0], [2.0, 4.0]])
+    assert_allclose(Preprocess(l2=False).fit(X).transform(X), [[-1, -2], [1, 2]])
+    assert_allclose(Preprocess(centre=False).fit(X).transform(X), [[0, 0], [1 / np.sqrt(5), 2 / np.sqrt(5)]])
+
+
+def test_pca_keeps_the_leading_axes(rng):
+    X = rng.standard_normal((200, 6)) * [9, 5, 2, 1, 1, 1] + 3
+    Y = Preprocess(pca=2, l2=False).fit(X).transform(X)
+    vectors = np.linalg.eigh(np.cov(X.T))[1]
+    assert_allclose(np.abs(Y), np.abs((X - X.mean(0)) @ vectors[:, :-3:-1]), atol=1e-9)
+
+
+def test_precision_is_chosen(rng):
+    X = rng.standard_normal((5, 3)).astype(np.float32)
+    assert Preprocess(dtype="float32").fit(X).transform(X).dtype == np.float32
+    assert Preprocess().fit(X).transform(X).dtype == np.float64
 
 
 def test_closed_forms(data):
@@ -103,8 +123,8 @@ def test_a_constant_column_and_a_zero_row_stay_finite():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"pca": 100}, "more than the training data allow"),
-        ({"pca": 2, "centre": False}, "needs centre=true"),
+        ({"pca": 100}, "pca=100 is more than the training data allow: 5"),
+        ({"pca": 2, "centre": False}, "pca needs centre=true"),
     ],
 )
 def test_refusals(data, settings, sentence):
@@ -112,7 +132,7 @@ def test_refusals(data, settings, sentence):
         Preprocess(**settings).fit(data.X)
 
 
-@pytest.mark.parametrize("settings", [{"power": 0.0}, {"power": -1.0}, {"pca": 0}, {"dtype": "int8"}])
+@pytest.mark.parametrize("settings", [{"power": 0.0}, {"power": -1.0}, {"pca": 0}, {"pca": "many"}, {"dtype": "int8"}])
 def test_values_out_of_range_are_refused(settings):
-    with pytest.raises(UserError, match="is not accepted"):
+    with pytest.raises(UserError, match=r"Preprocess: \w+=.* is not accepted"):
         Preprocess(**settings)

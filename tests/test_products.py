@@ -7,12 +7,12 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from conftest import for_any_number_of_threads
 from zsl.sparse import sparse_encode
 from zsl.sparse.kernels.products import blas, gram, product
 
@@ -43,16 +43,7 @@ def test_large_gram_matrices_agree_with_small_ones(rng, monkeypatch):
 
 def test_any_number_of_threads_gives_the_same_products(rng):
     A, B = factors(rng, np.float32)
-    threads = numba.get_num_threads()
-    results = []
-    try:
-        for n in range(1, threads + 1):
-            numba.set_num_threads(n)
-            results.append(product(A, B))
-    finally:
-        numba.set_num_threads(threads)
-    for result in results[1:]:
-        assert_array_equal(results[0], result)
+    for_any_number_of_threads(lambda: product(A, B))
 
 
 def test_not_a_number_and_infinity_pass_through(rng):

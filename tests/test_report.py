@@ -14,48 +14,18 @@ import subprocess
 import sys
 import time
 from copy import deepcopy
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
-from report_records import frame, record
+from report_records import CELL, EXTRA, fails, frame, record, stored
 from zsl import inference
 from zsl.config import compose, options
 from zsl.errors import UserError
 from zsl.experiment.run import run
 from zsl.report import __main__ as command
-from zsl.report import cells, experiments, figures, formats, panel, records, tables
-from zsl.report.dashboard import content, dashboard
-from zsl.report.diff import diff, names_of
-
-# The runs of the fixture are made with the user's own override, which is part of the cell's name.
-EXTRA = ["model.n_iter=2"]
-CELL = "digits/model.n_iter-2"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Digits under three rules on two class splits, twice on the first: the cell of table0."""
-    folder = tmp_path_factory.mktemp("report")
-    for split, seed in ((0, 0), (0, 1), (1, 0)):
-        words = ["dataset=digits", "split=random", f"split.seed={split}", f"seed={seed}", *EXTRA, f"cell={CELL}"]
-        run(compose(["experiment=table0", *words]), folder / f"{split}-{seed}")
-    return folder
-
-
-def stored(folder):
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*/results.json"))]
-
-
-def fails(*words):
-    """The command, which is to end with status 1."""
-    with pytest.raises(SystemExit) as ended:
-        command.main([str(w) for w in words])
-    assert ended.value.code == 1
-
+from zsl.report import cells, experiments, formats, records, tables
 
 # --- cells --------------------------------------------------------------------------------------------------
 
@@ -136,8 +106,8 @@ def of_digits(found, extra=EXTRA):
     return records.of_cells([one], records.as_frame([records.row(r, str(i)) for i, r in enumerate(found)]))
 
 
-def test_records_fill_the_cell_that_they_name(folder):
-    found = stored(folder)
+def test_records_fill_the_cell_that_they_name(report_runs):
+    found = stored(report_runs)
     assert len(of_digits(found)) == 3
     assert of_digits(found, []).empty  # with one override less it is another cell
     again = deepcopy(found)
@@ -161,15 +131,15 @@ def test_records_fill_the_cell_that_they_name(folder):
     (lambda k: k.update(tune={"name": "class_cv", "search": "grid", "chosen": {}}), "tune.search"),
     (lambda k: k["dataset"].update(content="other"), "different data"),
 ])  # fmt: skip
-def test_records_of_other_settings_or_data_in_one_cell_are_refused(folder, change, message):
-    found = stored(folder)
+def test_records_of_other_settings_or_data_in_one_cell_are_refused(report_runs, change, message):
+    found = stored(report_runs)
     change(found[1]["key"])
     with pytest.raises(UserError, match=re.escape(message)):
         of_digits(found)
 
 
-def test_a_skipped_job_fills_its_own_cell(folder, tmp_path):
-    shutil.copytree(folder / "0-0", tmp_path / "0-0")
+def test_a_skipped_job_fills_its_own_cell(report_runs, tmp_path):
+    shutil.copytree(report_runs / "0-0", tmp_path / "0-0")
     words = ["dataset=digits", "split=random", "split.seed=0", "seed=0", *EXTRA, f"output_dir={tmp_path}"]
     run(compose(["experiment=table0", *words, "cell=digits"]), tmp_path / "again")
     assert (tmp_path / "again" / "skipped.json").is_file()
@@ -179,8 +149,8 @@ def test_a_skipped_job_fills_its_own_cell(folder, tmp_path):
 
 
 @pytest.mark.parametrize("text", ['{"key": {"dat', "{}", "[]", '{"key": {}, "metrics": {}, "per_class": []}', "\xff"])
-def test_a_damaged_record_is_left_out_with_its_name(folder, tmp_path, caplog, capsys, text):
-    shutil.copytree(folder / "0-0", tmp_path / "runs" / "good")
+def test_a_damaged_record_is_left_out_with_its_name(report_runs, tmp_path, caplog, capsys, text):
+    shutil.copytree(report_runs / "0-0", tmp_path / "runs" / "good")
     bad = tmp_path / "runs" / "bad" / "results.json"
     bad.parent.mkdir()
     bad.write_bytes(text.encode("latin-1"))
@@ -205,12 +175,12 @@ def test_the_paper_is_typed_in_whole():
         assert set(paper[name]) - {"columns", "note"} <= set(paper["methods"])
 
 
-def test_table0_has_ours_beside_the_papers(folder):
-    table = tables.table0(records.read_records(folder), EXTRA)
+def test_table0_has_ours_beside_the_papers(report_runs):
+    table = tables.table0(records.read_records(report_runs), EXTRA)
     rows = {tuple(map(str, row[:4])): dict(zip(table.columns, row)) for row in table.rows}
     ours = rows["digits", "pixels", "random", "AAg"]
     values = {}
-    for one in stored(folder):
+    for one in stored(report_runs):
         values.setdefault(one["key"]["split"]["seed"], []).append(one["metrics"]["aag/hit_1"])
     means = [np.mean(v) for v in values.values()]
     assert_allclose(float(ours["hit@1 ours"]), 100 * np.mean(means))
@@ -293,8 +263,8 @@ def test_the_formats_agree_and_escape():
     assert "<b>" not in page
 
 
-def test_latex_is_whole_and_fits_a_page(folder):
-    table = tables.table0(records.read_records(folder), EXTRA)
+def test_latex_is_whole_and_fits_a_page(report_runs):
+    table = tables.table0(records.read_records(report_runs), EXTRA)
     tex = formats.latex(table)
     parts = tex.split(r"\begin{longtable}")[1:]
     assert len(parts) == tex.count(r"\end{longtable}") == 4
@@ -307,18 +277,18 @@ def test_latex_is_whole_and_fits_a_page(folder):
     if shutil.which("pdflatex") is None:
         pytest.skip("no pdflatex: the text is checked, not compiled")
     head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs,longtable}\begin{document}"
-    path = folder / "table.tex"
+    path = report_runs / "table.tex"
     path.write_text(head + tex + r"\end{document}")
-    subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", path], cwd=folder, check=True)
+    subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", path], cwd=report_runs, check=True)
 
 
-def test_the_command_writes_every_format_and_nothing_over_something(folder, tmp_path, capsys):
-    command.main(["table0", str(folder), "--out", str(tmp_path), *EXTRA])
+def test_the_command_writes_every_format_and_nothing_over_something(report_runs, tmp_path, capsys):
+    command.main(["table0", str(report_runs), "--out", str(tmp_path), *EXTRA])
     assert "Settings: settings as given" in capsys.readouterr().out
     before = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert set(before) == {"table0.md", "table0.tex", "table0.csv", "table0.html"}
     assert all("89.35" in text for text in before.values())
-    command.main(["table0", str(folder), "--out", str(tmp_path), "model.n_iter=3"])  # a cell without records
+    command.main(["table0", str(report_runs), "--out", str(tmp_path), "model.n_iter=3"])  # a cell without records
     said = capsys.readouterr()
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
     assert "no record belongs to any cell" in said.err
@@ -378,7 +348,7 @@ def test_ctrl_c_ends_the_run_and_the_report(tmp_path):
     assert {json.loads(p.read_text())["status"] for p in tmp_path.rglob("status.json")} <= {"KILLED", "FINISHED"}
 
 
-def test_mistakes_end_in_a_sentence(folder, tmp_path, capsys):
+def test_mistakes_end_in_a_sentence(report_runs, tmp_path, capsys):
     for words, message in (
         (["sensitivity", "data=cats"], "data=cats does not exist"),
         (["figure", tmp_path], "holds no predictions.npz"),
@@ -388,135 +358,9 @@ def test_mistakes_end_in_a_sentence(folder, tmp_path, capsys):
         (["table0", "a", "b"], "one folder of records is needed"),
         (["table0", "a", "output_dir=b", "--run"], "one folder of records is needed"),
         (["table0", tmp_path / "multirunn"], "does not exist"),
-        (["dashboard", folder, "--out", "/proc/nowhere/x"], "cannot be written"),
+        (["dashboard", report_runs, "--out", "/proc/nowhere/x"], "cannot be written"),
     ):
         fails(*words)
         error = capsys.readouterr().err
         assert message in error
         assert error.count("\n") == 1
-
-
-# --- two sweeps, the dashboard, the figures -----------------------------------------------------------------
-
-
-def test_difference_of_two_sweeps():
-    before = [record(s, acc=v) for s, v in (("abc", 0.2), ("abd", 0.4))]
-    after = [record(s, acc=v + 0.1) for s, v in (("abc", 0.2), ("abd", 0.4), ("abe", 0.9))]
-    after.append(record("abc", model={"name": "m", "lam_relative": 3, "seed": 0}))
-    table = diff(frame(before), frame(after))
-    assert [row[0] for row in table.rows] == ["model.lam_relative=0.1", "model.lam_relative=3"]
-    assert_allclose(float(table.rows[0][3]), 10)
-    assert table.rows[1][1] == table.rows[1][3] == "-"
-    # One model before and after a change of its settings is one row.
-    (row,) = diff(frame(before[:1]), frame(after[-1:])).rows
-    assert row[0] == "model.lam_relative: 0.1 -> 3"
-    with pytest.raises(UserError, match="no settings in common"):
-        diff(frame(before), frame([after[-1], record(model={"name": "other"})]))
-
-
-def test_what_varies_is_not_every_models_own_settings():
-    a = {"_target_": "A", "name": "a", "atoms": 3, "n_iter": 1}
-    found = [record(s, model=m) for s in ("abc", "abd") for m in (a, {"_target_": "B", "name": "b"})]
-    shown = content(frame(found), "t")
-    assert shown["varied"] == ["model.name", "unseen classes"]
-    assert shown["own"]["a"] == {"model._target_": "A", "model.atoms": 3, "model.n_iter": 1}
-    # A setting that one model was run with twice tells its runs apart, and is not said of the others.
-    found.append(record("abc", model={**a, "n_iter": 2}))
-    assert set(names_of(records.groups(frame(found)["key"])).values()) == {
-        "a, model.n_iter=1",
-        "a, model.n_iter=2",
-        "b",
-    }
-
-
-def test_the_page_asks_nobody_and_survives_hostile_names(folder):
-    found = records.read_records(folder)
-    found["record"].iloc[0]["per_class"][0]["class"] = "</script><script>alert(1)</script>"
-    page = dashboard(found, "a <title>")
-    assert "a &lt;title&gt;" in page
-    assert page.count("</script>") == 2
-    assert not any(word in page for word in ("http:", "https:", "@import", "src=", "url("))
-    data = json.loads(page.split('type="application/json">')[1].split("</script>")[0])
-    assert data["runs"][0]["per_class"][0]["class"] == "</script><script>alert(1)</script>"
-    assert data["varied"] == ["split.seed", "unseen classes", "seed"]
-
-
-@pytest.mark.slow
-def test_the_page_in_a_browser(folder, tmp_path):
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-    if path is None:
-        pytest.skip("no browser: chromium or google-chrome is not on PATH")
-    page = tmp_path / "d.html"
-    # Sorted once by a click, so that the page's own code is seen to run.
-    click = "<script>document.querySelector('#runs thead button[data-c=acc_class]').click()</script></body>"
-    page.write_text(dashboard(records.read_records(folder), "sweep").replace("</body>", click))
-    words = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom", page.as_uri()]
-    out = subprocess.run([path, *words], capture_output=True, text=True, timeout=120, check=True).stdout
-    assert 'data-ready="yes"' in out
-    body = out.split('id="runs"')[1].split("<tbody>")[1].split("</tbody>")[0]
-    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in body.split("</tr>")[:-1]]
-    columns = re.findall(r'data-c="([^"]+)"', out.split('id="runs"')[1].split("</thead>")[0])
-    found = sorted((one["metrics"]["acc_class"] for one in stored(folder)), reverse=True)
-    assert_allclose([float(row[columns.index("acc_class")]) for row in rows], found, atol=6e-4)
-
-
-def test_the_module_runs_from_a_shell(folder, tmp_path):
-    words = ["dashboard", folder, "--out", tmp_path / "x" / "d.html"]
-    out = subprocess.run([sys.executable, "-m", "zsl.report", *words], capture_output=True, text=True, check=True)
-    assert Path(out.stdout.split()[-1]).stat().st_size > 10_000
-
-
-def test_the_panel_of_a_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(panel, "tsne", lambda V, seed: V[:, :2])  # t-SNE takes seconds
-    run(compose(["experiment=figure", "model.n_iter=2"]), tmp_path / "run")
-    command.main(["figure", str(tmp_path)])
-    svg = (tmp_path / "run" / "figure.svg").read_text()
-    assert svg.count("labels spread") == 2
-    assert (tmp_path / "run" / "figure.png").stat().st_size > 10_000
-    assert "539 of 539 test images" in capsys.readouterr().out
-    # The accuracy in the title is that of the record.
-    accuracy = json.loads((tmp_path / "run" / "results.json").read_text())["metrics"]["aag/acc_class"]
-    assert f"AAg: nearest class, {accuracy:.1%}" in svg
-
-
-@pytest.mark.parametrize(("name", "text"), [
-    ("results.json", b"{"), ("results.json", b"{}"), ("results.json", None), ("predictions.npz", b"PK"),
-])  # fmt: skip
-def test_the_panel_of_a_damaged_run_is_refused(tmp_path, capsys, name, text):
-    np.savez(tmp_path / "predictions.npz", y=np.zeros(3))
-    (tmp_path / "results.json").write_text("{}")
-    (tmp_path / name).unlink()
-    if text is not None:
-        (tmp_path / name).write_bytes(text)
-    fails("figure", tmp_path)
-    error = capsys.readouterr().err
-    assert "cannot be read" in error
-    assert name in error
-
-
-@pytest.mark.slow
-def test_an_embedding_is_drawn():
-    rng = np.random.default_rng(0)
-    figure = figures.embedding(rng.normal(size=(40, 5)), rng.normal(size=(3, 5)), {"truth": np.arange(40) % 3}, "abc")
-    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["a", "b", "c"]
-
-
-def test_a_figure_of_many_lines_holds_its_legend_and_says_what_bars_are():
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    names = [f"a rule of a long name {i}" for i in range(7)]
-    rows = [("ratio", n, v, 0.95 - i / 20, 0.3 / np.sqrt(10), 10, 1) for i, n in enumerate(names) for v in (1.0, 2.0)]
-    rows.append(("other", "only here", 1.0, 0.5, 0.05, 1, 4))  # no point in the first panel
-    points = pd.DataFrame(rows, columns=["setting", "line", "value", "mean", "error", "n_splits", "n_seeds"])
-    figure = figures.panels(points, {"ratio": True, "other": False}, "data; as given", chance=0.2)
-    FigureCanvasAgg(figure).draw()
-    (legend,) = figure.legends
-    assert [t.get_text() for t in legend.get_texts()] == [*names, "only here", "chance"]
-    box, page = legend.get_window_extent(), figure.bbox
-    assert page.x0 <= box.x0
-    assert box.x1 <= page.x1
-    assert "one standard error over 10 class splits or 4 seeds on one class" in " ".join(figure.get_suptitle().split())
-    segments = [s for ax in figure.axes for bars in ax.collections for s in bars.get_segments()]
-    assert min(s[:, 1].min() for s in segments) >= 0
-    assert max(s[:, 1].max() for s in segments) <= 100
-    assert_allclose(segments[0][:, 1], [95 - 30 / np.sqrt(10), 100])

@@ -10,8 +10,14 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from report_records import frame, record
+from zsl.config import compose
+from zsl.data.preprocess import Preprocess, preprocess
 from zsl.errors import UserError
+from zsl.evaluation import evaluate
+from zsl.experiment.loading import load
 from zsl.experiment.run import run
+from zsl.experiment.setup import checked
+from zsl.model_selection.holdout import folds
 from zsl.report.compare import compare, edges
 from zsl.report.statistics import bootstrap, corrected_t, difference, mean_ranks, repetitions, summarise
 
@@ -147,16 +153,14 @@ def test_choices_at_the_edge_of_a_grid_are_counted():
 @pytest.mark.slow
 def test_eszsl_on_real_images_is_near_the_formula(cifar_awa):
     # The reference is the formula in NumPy, on the same features, attributes, splits and folds.
-    from zsl.config import compose, resolve
-    from zsl.experiment.loading import read_data, transform_data
-    from zsl.experiment.selection import fold, validation_folds
-
     def formula(d, g, lam):
         S, Y = d.Z_seen, np.eye(len(d.seen))[d.y]
         left = np.linalg.solve(d.X.T @ d.X + g * np.eye(d.X.shape[1]), d.X.T @ Y @ S)
         V = left @ np.linalg.inv(S.T @ S + lam * np.eye(S.shape[1]))
-        correct = (d.X_unseen @ V @ d.Z_unseen.T).argmax(axis=1) == d.y_unseen
-        return np.mean([correct[d.y_unseen == c].mean() for c in range(len(d.unseen))])
+        return evaluate(d.X_unseen @ V @ d.Z_unseen.T, d.y_unseen)["acc_class"]
+
+    def ready(data):
+        return preprocess(data, Preprocess(), Preprocess())
 
     ours, reference = [], []
     for seed in range(3):
@@ -166,11 +170,10 @@ def test_eszsl_on_real_images_is_near_the_formula(cifar_awa):
             "tune.grid={model.gamma:[1.0,10.0,100.0],model.lam:[1.0,10.0]}", "tune=class_cv",
         ])  # fmt: skip
         ours.append(run(cfg).metrics["acc_class"])
-        config = resolve(cfg)
-        raw = read_data(config)
-        folds = [transform_data(config, fold(raw, held)) for held in validation_folds(raw, 5, 0)]
+        raw = load(checked(cfg))
+        parts = [ready(raw.hold_out(held)) for held in folds(raw, 5, 0)]
         points = [(g, lam) for g in (1.0, 10.0, 100.0) for lam in (1.0, 10.0)]
-        best = max(points, key=lambda point: np.mean([formula(f, *point) for f in folds]))
-        reference.append(formula(transform_data(config, raw), *best))
+        best = max(points, key=lambda point: np.mean([formula(part, *point) for part in parts]))
+        reference.append(formula(ready(raw), *best))
     assert_allclose(ours, reference, atol=0.002)
     assert np.mean(ours) > 0.4

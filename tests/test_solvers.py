@@ -4,7 +4,6 @@ import gc
 import warnings
 from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
 import scipy.sparse
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 
+from conftest import for_any_number_of_threads
 from zsl.config import compose, resolve
 from zsl.config.objects import build
 from zsl.errors import UserError
@@ -251,16 +251,7 @@ def test_atoms_whose_squares_overflow_are_no_error():
 def test_any_number_of_threads_gives_the_same_codes(name):
     X, D = features(31, 60, 40)
     lam = 0.1 * float(np.median(lambda_max(X, D)))
-    threads = numba.get_num_threads()
-    results = []
-    try:
-        for n in range(1, threads + 1):
-            numba.set_num_threads(n)
-            results.append(sparse_encode(X, D, lam, solver=name, tol=1e-4).A)
-    finally:
-        numba.set_num_threads(threads)
-    for A in results[1:]:
-        assert_array_equal(results[0], A)
+    for_any_number_of_threads(lambda: sparse_encode(X, D, lam, solver=name, tol=1e-4).A)
 
 
 def test_memory_does_not_grow(solver):

@@ -17,12 +17,7 @@ from zsl.errors import UserError
 from zsl.experiment.loading import load_dataset
 from zsl.inference import aware, nearest, spread
 from zsl.inference.graph import Neighbours, gaussian_weights, neighbours, normalised
-from zsl.inference.spreading import (
-    solve_spreading,
-    spread_labels_dense,
-    spread_report,
-    with_class_prior,
-)
+from zsl.inference.spreading import solve_spreading, spread_report, with_class_prior
 from zsl.models import CoupledDictionaries
 
 
@@ -32,6 +27,10 @@ def gaussian_graph(V, k, sigma):
 
 def spread_labels(S, Y, mu):
     return solve_spreading(S, Y, mu).F
+
+
+def spread_labels_dense(S, Y, mu):
+    return mu / (1 + mu) * np.linalg.solve(np.eye(S.shape[0]) - S.toarray() / (1 + mu), Y)
 
 
 def dense_graph(V, sigma):

@@ -9,13 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from zsl.checks import Array
+from zsl.linalg import unit_rows
 
 N_CLASSES = 40
-
-
-def unit_rows(F: Array) -> Array:
-    """F with rows of unit length."""
-    return F / np.maximum(np.linalg.norm(F, axis=1, keepdims=True), 1e-12)
 
 
 def sampler(p: int, rng: np.random.Generator) -> Callable[[Array], Array]:

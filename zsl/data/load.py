@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from zsl.checks import check_value
 from zsl.config.objects import build, locate
 from zsl.data.table import ImageTable
 from zsl.errors import UserError
-
-
-def check_missing(missing: Any) -> None:
-    """Raise UserError unless ``missing`` is mean, drop or keep."""
-    check_value(Literal["mean", "drop", "keep"], missing, "dataset.semantics.missing")
 
 
 def load_transforms(

@@ -6,14 +6,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from zsl.checks import check_value
 from zsl.config.objects import build
 from zsl.data.cache import Folder
 from zsl.data.dataset import ZeroShotData
-from zsl.data.load import check_missing, load_table, load_transforms
+from zsl.data.load import load_table, load_transforms
 from zsl.data.readers import xlsa17
 from zsl.data.readers.mat import read_mat
 from zsl.data.signs import of_data
@@ -52,7 +53,7 @@ def check(config: Mapping[str, Any]) -> Report:
     report, semantics = Report([("dataset", dataset["name"])]), dataset["semantics"]
     try:
         transforms = load_transforms(dataset, config["feature"], allow)
-        check_missing(semantics.get("missing", "mean"))
+        check_value(Literal["mean", "drop", "keep"], semantics.get("missing", "mean"), "dataset.semantics.missing")
         table = load_table(dataset, config["feature"]["name"], semantics.get("source"), allow)
     except UserError as error:
         report.add_problem(error)

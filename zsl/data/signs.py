@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zsl.checks import Array, row_squares
-from zsl.linalg import class_sums, unit_rows
+from zsl.linalg import class_means, class_sums, unit_rows
 
 if TYPE_CHECKING:
     from zsl.data.dataset import ZeroShotData
@@ -57,7 +57,7 @@ def of_data(data: ZeroShotData, feature: Any, semantics: Any) -> list[str]:
         *repeated_images(data.X, data.X_test_seen, "test images of seen classes", same_classes=True),
         *repeated_images(data.X, data.X_unseen, "test images of unseen classes"),
         *unrelated_labels(X, y),
-        *misplaced_rows(class_sums(X, y) / np.bincount(y)[:, None], Z, data.seen, data.class_names),
+        *misplaced_rows(class_means(X, y), Z, data.seen, data.class_names),
     ]
     if len(data.seen) == 1:
         found.append("only one class is seen, so nothing can be learned of how classes differ; take two or more.")

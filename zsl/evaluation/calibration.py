@@ -195,12 +195,7 @@ def calibration_report(scores: Array, y: Array, temperature: float) -> dict[str,
     0.0
     """
     P = probabilities(scores, temperature)
-    return {
-        "temperature": temperature,
-        "nll": nll(scores, y, temperature),
-        "ece": ece(P, y),
-        "aurc": aurc(P, y),
-    }
+    return {"temperature": temperature, "nll": nll(scores, y, temperature), "ece": ece(P, y), "aurc": aurc(P, y)}
 
 
 def _log_probabilities(scores: Array, temperature: float) -> Array:

@@ -219,23 +219,6 @@ def prototype_scale(Z_hat: Array, Z_unseen: Array) -> tuple[Array, float]:
     return stretch, float(np.sqrt(np.mean(nearest_other))) or 1.0
 
 
-def aware_objective(
-    X: Array,
-    Dx: Array,
-    Dz: Array,
-    Z_unseen: Array,
-    A: Array,
-    lam: float,
-    gamma: float | Array,
-    rho: float,
-    *,
-    kernel: Kernel = "student",
-    stretch: float | Array = 1.0,
-) -> Array:
-    """(L,) the objective of Eq. (7) at codes A (L, r); ``gamma`` and ``stretch`` as in :func:`aware_codes`."""
-    return _problem(X, Dx, Dz, Z_unseen, lam, gamma, rho, kernel, stretch).objective(A)
-
-
 def aware_codes(
     X: Array,
     Dx: Array,
@@ -273,7 +256,8 @@ def aware_codes(
         Of each image ``objective_before``, ``objective_after``, ``entropy_before``, ``entropy_after`` and ``n_iter``.
         In the batch form the objectives hold each image's share, ``gamma_i (H(p_i) - H(mean p))`` for the entropy.
     """
-    problem = _problem(X, Dx, Dz, Z_unseen, lam, gamma, rho, kernel, stretch)
+    weight, factor = (np.broadcast_to(np.asarray(v, dtype=np.float64), len(X)) for v in (gamma, stretch))
+    problem = AwareProblem(X, Dx, Dz, Z_unseen, lam, weight, rho, kernel, factor)
     descend = OPTIMISERS[optimiser]
     if batch:
         new, n_iter = descend_together(descend, problem, A, tol, max_iter)
@@ -284,11 +268,3 @@ def aware_codes(
         report[f"objective_{name}"] = problem.batch_objective(codes) if batch else problem.objective(codes)
         report[f"entropy_{name}"] = problem.entropy(codes)
     return new, report
-
-
-def _problem(
-    X: Array, Dx: Array, Dz: Array, Z_unseen: Array, lam: float, gamma: float | Array, rho: float, kernel: Kernel,
-    stretch: float | Array,
-) -> AwareProblem:  # fmt: skip
-    each = [np.broadcast_to(np.asarray(v, dtype=np.float64), len(X)) for v in (gamma, stretch)]
-    return AwareProblem(X, Dx, Dz, Z_unseen, lam, each[0], rho, kernel, each[1])

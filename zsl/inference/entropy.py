@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import log_softmax
 
 from zsl.checks import Array, Positive, check_value
 from zsl.inference.labels import attribute_pair
@@ -23,7 +24,7 @@ Kernel = Literal["student", "gaussian"]
 
 def log_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
     """Logarithm (L, M) of :func:`soft_assignment`; its arguments are not checked."""
-    return _log_softmax(_logits(squared_distances(Z_hat, Z_unseen), rho, kernel))
+    return log_softmax(_logits(squared_distances(Z_hat, Z_unseen), rho, kernel), axis=1)
 
 
 def _check(rho: Any, kernel: Any) -> None:
@@ -90,7 +91,7 @@ def entropy_gradient(
     :math:`\sum_i H(p_i) - L H(\bar p)`, and their gradients are the gradient of that sum.
     """
     d = squared_distances(Z_hat, Z_unseen)
-    log_p = _log_softmax(_logits(d, rho, kernel))
+    log_p = log_softmax(_logits(d, rho, kernel), axis=1)
     p = np.exp(log_p)
     if log_mean is None:
         excess, value = log_p, _entropy(log_p)
@@ -109,11 +110,6 @@ def log_mean_assignment(log_p: Array, weight: Array) -> Array:
 
 def _logits(d: Array, rho: float, kernel: Kernel) -> Array:
     return -(rho + 1) / 2 * np.log1p(d / rho) if kernel == "student" else -d / (2 * rho)
-
-
-def _log_softmax(logits: Array) -> Array:
-    logits = logits - logits.max(axis=1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
 
 def _entropy(log_p: Array) -> Array:

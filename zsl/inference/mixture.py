@@ -16,6 +16,7 @@ import logging
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.special import log_softmax
 
 from zsl.checks import Array, Count, NonNegative, Positive, Share, as_matrix, check_arguments
 from zsl.inference.feature_space import confident_means
@@ -158,9 +159,7 @@ def sinkhorn(logits: Array, tol: float = 1e-9) -> Array:
     L, M = logits.shape
     v = np.zeros(M)
     for _ in range(_MAX_SINKHORN):
-        shifted = logits + v
-        top = shifted.max(axis=1, keepdims=True)
-        rows = shifted - top - np.log(np.exp(shifted - top).sum(axis=1, keepdims=True))
+        rows = log_softmax(logits + v, axis=1)
         peak = rows.max(axis=0)
         change = np.log(L / M) - peak - np.log(np.exp(rows - peak).sum(axis=0))
         v = v + change
@@ -203,14 +202,10 @@ def spread_features(
 
     Examples
     --------
-    >>> import zsl
-    >>> data = zsl.load_dataset("digits")
-    >>> model = zsl.CoupledDictionaries(n_atoms=40, n_iter=1).fit(data.X, data.y, data.Z, data.Z_unseen)
-    >>> from zsl.inference import seen_statistics
-    >>> statistics = seen_statistics(model, data.X, data.y, data.Z)
-    >>> scores = spread_features(model.scores(data.X_unseen), data.X_unseen, statistics)
-    >>> scores.shape == (len(data.X_unseen), len(data.Z_unseen))
-    True
+    >>> X = np.array([[1.0, 0.1], [1.0, -0.1], [0.9, 0.3], [0.1, 1.0]])
+    >>> statistics = SeenStatistics(np.eye(2), np.eye(2), np.eye(2), concentration=10.0)
+    >>> spread_features(X.copy(), X, statistics, n_neighbors=2).argmax(axis=1)
+    array([0, 0, 0, 1])
     """
     check_arguments(spread_features, locals())
     U = statistics.directions(X)

@@ -247,9 +247,3 @@ def solve_spreading(S: sp.csr_array, Y: Array, mu: float, *, tol: float = 1e-10,
     # The recurrence drifts from the true residual, so the certificate is computed from the solution.
     left = np.linalg.norm((1 - alpha) * Y - F + alpha * (S @ F), axis=0)
     return Spread(F, np.divide(left, size, out=np.zeros_like(left), where=size > 0), n_iter)
-
-
-def spread_labels_dense(S: sp.csr_array, Y: Array, mu: float) -> Array:
-    """Solve Eq. (10) by a dense factorisation in O(n^3), as the reference in tests of :func:`solve_spreading`."""
-    n = S.shape[0]
-    return mu / (1 + mu) * np.linalg.solve(np.eye(n) - S.toarray() / (1 + mu), Y)

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from zsl.checks import Array
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError, raise_if_interrupted
-from zsl.evaluation import class_accuracy
+from zsl.evaluation import evaluate
 from zsl.evaluation.calibration import fit_temperature, nll
 from zsl.evaluation.generalized import best_offset
 from zsl.inference.prediction import Prediction
@@ -151,7 +151,7 @@ def predict_generalized(fitted: Any, data: ZeroShotData) -> tuple[Prediction, Ar
 def choose_rule(predictions: list[Prediction], labels: list[Array]) -> Decision:
     """Use the transductive rule if it gains more than one standard error on validation classes."""
     gains = [
-        _accuracy(prediction.scores, y) - _accuracy(prediction.inductive.scores, y)
+        evaluate(prediction.scores, y)["acc_class"] - evaluate(prediction.inductive.scores, y)["acc_class"]
         for prediction, y in zip(predictions, labels)
     ]
     if len(gains) < 2:
@@ -198,7 +198,3 @@ def _offset(split: ValidationSplit, name: str) -> float:
     assert split.y_generalized is not None
     scores = split.generalized.stage(name).scores
     return best_offset(scores, split.y_generalized, np.arange(scores.shape[1]) < split.n_seen) / spread(scores)
-
-
-def _accuracy(scores: Array, y: Array) -> float:
-    return float(np.mean(list(class_accuracy(scores, y).values())))

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.special import softmax
 
 from zsl.checks import Array, Count, Positive
-from zsl.linalg import class_means, spectrum
+from zsl.linalg import class_means
 from zsl.models.base import AttributePredictor, GridCache, Metric
-from zsl.models.one_vs_rest import Linear, fit_linear, multinomial
+from zsl.models.one_vs_rest import Linear, fit_shared, multinomial
 
 
 @dataclass(eq=False, repr=False)
@@ -60,11 +60,8 @@ class ConSE(AttributePredictor):
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         self.S_ = shared("S", lambda: class_means(Z, y).astype(X.dtype))
-        of = shared("X", lambda: spectrum(X))
-        self.classifier_ = shared(
-            ("softmax", self.C, self.tol),
-            lambda: fit_linear(X, multinomial(y, len(self.S_)), len(self.S_), self.C, of=of, tol=self.tol),
-        )
+        k = len(self.S_)
+        self.classifier_ = fit_shared(shared, "softmax", X, multinomial(y, k), k, self.C, self.tol)
 
     def _attributes(self, X: Array) -> Array:
         p = softmax(self.classifier_(X), axis=1)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from scipy.special import softmax
 
 from zsl.checks import Array, Positive
-from zsl.linalg import class_means, cosines, spectrum
+from zsl.linalg import class_means, cosines
 from zsl.models.base import GridCache, InductiveModel
-from zsl.models.one_vs_rest import Linear, fit_linear, squared_hinge
+from zsl.models.one_vs_rest import Linear, fit_shared, squared_hinge
 
 
 @dataclass(eq=False, repr=False)
@@ -49,12 +49,8 @@ class COSTA(InductiveModel):
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         self.S_ = shared("S", lambda: class_means(Z, y).astype(X.dtype))
-        targets = y[:, None] == range(len(self.S_))
-        of = shared("X", lambda: spectrum(X))
-        self.classifier_ = shared(
-            ("svm", self.C, self.tol),
-            lambda: fit_linear(X, squared_hinge(targets), len(self.S_), self.C, of=of, tol=self.tol),
-        )
+        k = len(self.S_)
+        self.classifier_ = fit_shared(shared, "svm", X, squared_hinge(y[:, None] == range(k)), k, self.C, self.tol)
 
     def _scores(self, X: Array, S: Array) -> Array:
         beta = softmax(cosines(S, self.S_) / self.temperature, axis=1)

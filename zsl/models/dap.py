@@ -9,9 +9,9 @@ import numpy as np
 from scipy.special import expit
 
 from zsl.checks import Array, Positive
-from zsl.linalg import class_means, spectrum
+from zsl.linalg import class_means
 from zsl.models.base import AttributePredictor, GridCache
-from zsl.models.one_vs_rest import Linear, fit_linear, logistic
+from zsl.models.one_vs_rest import Linear, fit_shared, logistic
 
 # Probabilities stay this far from 0 and 1, so that no attribute decides alone.
 _MARGIN = 1e-3
@@ -96,11 +96,8 @@ class DAP(AttributePredictor):
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         self.binary_ = shared("binary", lambda: binary(class_means(Z, y)))
         targets = self.binary_(Z)[:, self.binary_.used]
-        of = shared("X", lambda: spectrum(X))
-        self.classifier_ = shared(
-            ("logistic", self.C, self.tol),
-            lambda: fit_linear(X, logistic(targets), targets.shape[1], self.C, of=of, tol=self.tol),
-        )
+        k = targets.shape[1]
+        self.classifier_ = fit_shared(shared, "logistic", X, logistic(targets), k, self.C, self.tol)
 
     def _attributes(self, X: Array) -> Array:
         b = self.binary_

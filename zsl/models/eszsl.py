@@ -56,8 +56,7 @@ class ESZSL(AttributePredictor):
         # A whole grid shares both decompositions and the middle factor; the large product is made once per gamma.
         middle = shared(("middle", self.y_negative), lambda: _middle(X, y, S, of_X, of_S, self.y_negative))
         left = shared(
-            ("left", self.y_negative, self.gamma),
-            lambda: of_X.vectors @ (middle / (of_X.values + self.gamma)[:, None]),
+            ("left", self.y_negative, self.gamma), lambda: of_X.vectors @ (middle / (of_X.values + self.gamma)[:, None])
         )
         self.V_ = (left / (of_S.values + self.lam) @ of_S.vectors.T).astype(X.dtype)
 

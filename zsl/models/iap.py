@@ -9,10 +9,10 @@ import numpy as np
 from scipy.special import softmax
 
 from zsl.checks import Array, Positive
-from zsl.linalg import class_means, spectrum
+from zsl.linalg import class_means
 from zsl.models.base import AttributePredictor, GridCache
 from zsl.models.dap import Binary, binary, log_posterior
-from zsl.models.one_vs_rest import Linear, fit_linear, multinomial
+from zsl.models.one_vs_rest import Linear, fit_shared, multinomial
 
 
 @dataclass(eq=False, repr=False)
@@ -54,11 +54,7 @@ class IAP(AttributePredictor):
         S = shared("S", lambda: class_means(Z, y))
         self.binary_ = binary(S)
         self.has_ = self.binary_(S)
-        of = shared("X", lambda: spectrum(X))
-        self.classifier_ = shared(
-            ("softmax", self.C, self.tol),
-            lambda: fit_linear(X, multinomial(y, len(S)), len(S), self.C, of=of, tol=self.tol),
-        )
+        self.classifier_ = fit_shared(shared, "softmax", X, multinomial(y, len(S)), len(S), self.C, self.tol)
 
     def _probabilities(self, X: Array) -> Array:
         return softmax(self.classifier_(X), axis=1) @ self.has_.astype(X.dtype)

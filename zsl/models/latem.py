@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zsl.checks import Array, Count
-from zsl.models.compatibility import Compatibility, excess, pull_own
+from zsl.models.devise import DeViSE
 
 
 @dataclass(eq=False, repr=False)
-class LatEm(Compatibility):
+class LatEm(DeViSE):
     r"""Latent embeddings (Xian et al., CVPR 2016).
 
     .. math:: F(x, s) = \max_k x W_k s^\top, \qquad
@@ -44,10 +44,6 @@ class LatEm(Compatibility):
     n_maps: Count = 2
 
     W_: Array = field(init=False, repr=False)
-
-    def loss(self, F: Array, y: Array) -> tuple[float, Array]:
-        E = excess(F, y, self.margin)
-        return float(E.sum()), pull_own((E > 0).astype(F.dtype), y)
 
     def _start(self, p: int, q: int, rng: np.random.Generator) -> Array:
         # The scores of images and classes of unit length then have a spread of a tenth of the margin.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
 from zsl.checks import Array
-from zsl.linalg import Conditioned, Spectrum
+from zsl.linalg import Conditioned, Spectrum, spectrum
+from zsl.models.base import GridCache
 from zsl.models.descent import descend
 
 Loss = Callable[[Array], tuple[float, Array]]
@@ -86,6 +87,12 @@ def fit_linear(
 
     found = descend(objective, np.zeros(m * k + k), tol=tol, max_iter=max_iter, memory=20)
     return Linear(*unpack(found.x), found.residual, found.n_iter)
+
+
+def fit_shared(shared: GridCache, name: str, X: Array, loss: Loss, k: int, C: float, tol: float, **more: Any) -> Linear:
+    """:func:`fit_linear` with the ``shared`` spectrum of X, once for each C and tol; ``name`` says which loss it is."""
+    of = shared("X", lambda: spectrum(X))
+    return shared((name, C, tol), lambda: fit_linear(X, loss, k, C, of=of, tol=tol, **more))
 
 
 def logistic(targets: Array) -> Loss:

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.special import softmax
 
 from zsl.checks import Array, Positive
-from zsl.linalg import class_means, spectrum, squared_distances
+from zsl.linalg import class_means, squared_distances
 from zsl.models.base import GridCache, InductiveModel
-from zsl.models.one_vs_rest import Linear, fit_linear, multiclass_hinge, squared_hinge
+from zsl.models.one_vs_rest import Linear, fit_shared, multiclass_hinge, squared_hinge
 
 
 @dataclass(eq=False, repr=False)
@@ -74,14 +74,9 @@ class SynC(InductiveModel):
         apart = distance[~np.eye(k, dtype=bool)]
         self.width_ = self.sigma * (float(np.median(apart)) if apart.size else 1.0) or 1.0
         cost = distance if self.loss == "struct" else 1.0 - np.eye(k)
-
-        def classifier() -> Linear:
-            one = self.loss == "one_vs_other"
-            loss = squared_hinge(y[:, None] == np.arange(k)) if one else multiclass_hinge(y, cost)
-            return fit_linear(X, loss, k, 1 / (self.lam * len(X)), bias=False, of=of, tol=self.tol)
-
-        of = shared("X", lambda: spectrum(X))
-        self.classifier_ = shared((self.loss, self.lam, self.tol), classifier)
+        loss = squared_hinge(y[:, None] == range(k)) if self.loss == "one_vs_other" else multiclass_hinge(y, cost)
+        C = 1 / (self.lam * len(X))
+        self.classifier_ = fit_shared(shared, self.loss, X, loss, k, C, self.tol, bias=False)
         # Classes with the same attributes have the same row, so the matrix may be singular; V has least norm then.
         similarity = self._similarity(S.astype(np.float64))
         self.V_ = np.linalg.lstsq(similarity, self.classifier_.W.T, rcond=1e-10)[0].T.astype(X.dtype)

@@ -27,12 +27,7 @@ TITLES = {
 def ablation(records: pd.DataFrame, extra: Sequence[str] = ()) -> list[Table]:
     """One table per block of data: every variant, and its paired difference to the first one.
 
-    Parameters
-    ----------
-    records : DataFrame
-        Of :func:`zsl.report.records.read_records`.
-    extra : sequence of str
-        The user's overrides, as for :func:`zsl.report.cells.cells`.
+    Arguments as for :func:`zsl.report.tables.table0`.
     """
     found = cells("ablation", extra)
     filled = of_cells(found, records)

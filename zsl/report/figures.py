@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zsl.checks import Array
+from zsl.linalg import unit_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,11 +35,6 @@ def tsne(V: Array, seed: int = 0) -> Array:
     # The perplexity must stay below the number of points.
     perplexity = min(30, (len(V) - 1) / 3)
     return TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(V)
-
-
-def unit_rows(V: Array) -> Array:
-    """V with rows of unit length, as label spreading sees them."""
-    return V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-300)
 
 
 def embedding(

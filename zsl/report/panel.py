@@ -9,7 +9,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from zsl.errors import UserError, reason
-from zsl.report.figures import panel_grid, tsne, unit_rows
+from zsl.linalg import unit_rows
+from zsl.report.figures import panel_grid, tsne
 from zsl.report.records import row
 from zsl.runs.files import POINTS
 from zsl.runs.status import RESULTS, read

@@ -183,11 +183,6 @@ def _move(G, descent, D, block, beta, moves):
             d[m] = g[m]
 
 
-def quadratic(AtA: Array, AtX: Array, D: Array, beta: float = 0.0) -> float:
-    """The module's objective at ``D``."""
-    return float(np.vdot(D, AtA @ D) - 2 * np.vdot(D, AtX) + beta * np.vdot(D, D))
-
-
 def square(D: Array) -> float:
     """``|D|_F^2`` without BLAS, whose threads would go on spinning (:mod:`zsl.sparse.kernels.products`)."""
     return float(np.einsum("ij,ij->", D, D))

@@ -63,16 +63,6 @@ def solve_small_batch(X: Array, D: Array, lam: float, A: Array, tol: float, max_
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def _products(D, x, q):
-    """``q = D x`` on one thread, because waiting for threads that BLAS still holds costs more than it saves."""
-    for j in range(len(D)):
-        d, product = D[j], x[0] * 0
-        for m in range(len(d)):
-            product += d[m] * x[m]
-        q[j] = product
-
-
-@njit(fastmath=FAST, error_model="numpy")
 def _products_and_lengths(D, x, q, norms):
     """``q = D x`` and the length of every atom in one pass over D; returns whether all squares are finite."""
     total = 0.0
@@ -119,6 +109,7 @@ def _gram(part, G):
 
 @njit(fastmath=FAST, error_model="numpy")
 def _dot(x, d):
+    """``<x, d>`` on one thread, because waiting for threads that BLAS still holds costs more than it saves."""
     total = 0.0
     for m in range(len(x)):
         total += x[m] * d[m]
@@ -189,7 +180,9 @@ def _solve_one(x, D, t, t_search, a, tol, max_iter, like, floor, error, batch, i
             if code[i] != 0:
                 l1 += abs(np.float64(code[i]))
                 _subtract(R, np.float64(code[i]), D[work[i]])
-        _products(D, R.astype(D.dtype), q)
+        residual = R.astype(D.dtype)
+        for j in range(r):
+            q[j] = _dot(residual, D[j])
         rr, rx = _dot(R, R), _dot(R, x)
         # ``slack * norms[j]`` bounds the rounding error of q[j]; atoms that may be the steepest are multiplied again.
         slack, bound, steepest = error * np.sqrt(rr), 0.0, 0.0
