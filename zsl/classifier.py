@@ -340,6 +340,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         fitted = cls()
         try:
             names, rows, columns = state.pop("table")
+            if any(callable(getattr(cls, name, None)) for name in state):
+                raise ValueError("it replaces a method")
             fitted.__dict__.update(state, attributes_=pd.DataFrame(rows, pd.Index(names, dtype=object), columns))
             if not np.isfinite(fitted.predict_stages(fitted.example_, "all").scores).all():
                 raise ValueError("its scores are not finite")

@@ -34,6 +34,7 @@ def writing(place: Path, remedy: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, remedy)
         raise UserError(f"{error.filename or place} cannot be written ({reason(error)}); {remedy}.") from None
 
 

@@ -17,7 +17,7 @@ from zsl.errors import UserError, atomic
 VARIABLE = "ZSL_TRACKING_LOGIN"
 """The environment variable: an address with its user and password, such as ``https://USER:PASSWORD@HOST``"""
 
-_LOGIN = re.compile(r"(\b[\w+.-]+://)([^/?#\s'\"]*@)")
+_LOGIN = re.compile(r"(\b[\w+.-]+://)([^\s'\"]*@)")
 _SECRET = re.compile(r"([?&][^=&\s'\"]*(?:pass|pwd|token|secret|key|credential)[^=&\s'\"]*=)[^&\s'\"]+", re.I)
 
 
@@ -47,6 +47,11 @@ def taken(uri: str) -> str:
             "MLFLOW_TRACKING_TOKEN, or write USER:PASSWORD@HOST, which zsl keeps apart."
         )
     login = _LOGIN.search(uri)
+    if (login and re.search("[/?#]", login[2])) or ("#" in uri and not uri.strip("'\"").startswith("sqlite:")):
+        raise UserError(
+            "tracking.uri has /, ? or # before its @, or a #, so that a password cannot be told from the rest; write "
+            "%2F for /, %3F for ? and %23 for # in the password."
+        )
     if login:
         os.environ[VARIABLE] = re.match(r"[^'\"]*", uri[login.start() :])[0]  # type: ignore[index]
     return _LOGIN.sub(r"\1", uri)
@@ -69,7 +74,11 @@ def completed(uri: str) -> str:
 
 def taken_from(argv: Iterable[str]) -> list[str]:
     """The arguments of a command without the login in ``tracking.uri=...``."""
-    return [taken(a) if re.match(r"\+{0,2}tracking\.uri=", a) else a for a in argv]
+    found = []
+    for argument in argv:
+        key, equals, value = argument.partition("=")
+        found.append(key + equals + taken(value) if key.lstrip("+") == "tracking.uri" else argument)
+    return found
 
 
 def mask_files(folder: Path) -> None:

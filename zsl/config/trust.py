@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 # The keys of Hydra's own node that a file may set: which jobs a sweep has, and where their folders are.
-_FREE = ("sweeper.params", "run.dir", "sweep.dir", "sweep.subdir", "mode", "verbose", "searchpath")
+_FREE = ("sweeper.params", "mode", "verbose", "searchpath")
+# Folders, which may be named below the output folder only.
+_FOLDERS = ("run.dir", "sweep.dir", "sweep.subdir")
 # Hydra fills these in by itself, from the command line.
 _OWN = ("runtime", "overrides", "job.name", "job.override_dirname", "job.id", "job.num", "job.config_name", "help",
         "hydra_help", "output_subdir")  # fmt: skip
@@ -94,21 +96,33 @@ def check_files(argv: list[str]) -> None:
     try:
         mine = _flat(_hydra([o for o in overrides if o.lstrip("+").startswith("hydra.")]))
         nodes = [_flat(_hydra(jobs)) for jobs in _variants(overrides)]
+        # A file may also sweep, and so choose the options of each job.
+        for node in list(nodes):
+            given = {k.removeprefix("sweeper.params."): v for k, v in node.items() if k.startswith("sweeper.params.")}
+            params = [f"{key}={value}" for key, value in given.items() if key.lstrip("+~").split(".")[0] != "hydra"]
+            nodes += [_flat(_hydra(jobs)) for jobs in _variants([*overrides, *params])] if params else []
     except (HydraException, OmegaConfBaseException):
         return  # Hydra fails for the same reason in a moment, before it builds anything
     for theirs in nodes:
         for key in sorted(mine.keys() | theirs.keys()):
             free = key.startswith((*_FREE, *_OWN)) or key.partition(".")[0] in chosen
+            free |= key in _FOLDERS and _below_output(key, theirs.get(key))
             if not free and mine.get(key) != theirs.get(key):
                 kind = key.partition(".")[0]
                 choice = f", and choose with hydra/{kind}=NAME" if kind in ("launcher", "sweeper") else ""
                 raise UserError(
                     f"a configuration file sets hydra.{key}, which only the command line may; remove it there{choice}."
                 )
-            if key.startswith("sweeper.params") and "allow_targets" in key:
+            swept = key.removeprefix("sweeper.").removeprefix("params.").lstrip("+~")
+            if key.startswith("sweeper.") and swept.startswith(("hydra", "allow_targets")):
                 raise UserError(
-                    "a configuration file sweeps over allow_targets, which only the command line may; remove it there."
+                    f"a configuration file sweeps over {swept}, which only the command line may set; remove it there."
                 )
+
+
+def _below_output(key: str, value: Any) -> bool:
+    starts = ("${output_dir}/",) if key != "sweep.subdir" else ("${hydra.job", "${hydra:job")
+    return isinstance(value, str) and ".." not in value and (value == "${output_dir}" or value.startswith(starts))
 
 
 def _variants(overrides: list[str]) -> Iterator[list[str]]:

@@ -15,6 +15,8 @@ from zsl.predict.__main__ import rank
 
 MOST_ROWS = 10_000
 """Images in one request; a transductive rule takes their number squared in memory"""
+MOST_NEW, MOST_SCORES = 10_000, 1_000_000
+"""New classes in one request; images times classes that are scored, or named in the answer"""
 PARAMETERS = {"classes": "unseen", "new_classes": "{}", "top": 0}
 
 
@@ -43,6 +45,8 @@ def answer(
     UserError
         For an unknown parameter, and for a value of the wrong kind, size or range.
     """
+    if not isinstance(params, Mapping | None):
+        raise UserError('params should be an object; write {"classes": ..., "new_classes": ..., "top": ...}.')
     given = dict(params or {})
     for name in given:
         if name not in PARAMETERS:
@@ -62,15 +66,25 @@ def answer(
         raise UserError("inputs should be one list of numbers for each image, all of one length.") from None
     if len(X) > MOST_ROWS:
         raise UserError(f"inputs has {len(X)} images; send at most {MOST_ROWS} in one request.")
-    found = rank(classifier, X, classes, _new_classes(given["new_classes"]))
+    added = _new_classes(given["new_classes"])
+    n_classes = len(added) + len(classifier.class_attributes(classes))
+    most = MOST_SCORES * (10 if top else 1)  # what is scored costs less than what is written
+    if len(X) * n_classes > most:
+        raise UserError(
+            f"{len(X)} images and {n_classes} classes make more than {most} scores; send fewer images, or fewer classes"
+            f"{'' if top else ', or limit the answer by top'}."
+        )
+    found = rank(classifier, X, classes, added)
     return [{"label": best[0][0], "scores": dict(best)} for best in found.best(int(top) or None)]
 
 
 def _new_classes(given: Any) -> Mapping[str, Any]:
     try:
         found = json.loads(given or "{}") if isinstance(given, str) else given
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, OverflowError):
         raise UserError('new_classes is no JSON; write {"NAME": [attribute, ...]}.') from None
+    if isinstance(found, Mapping) and len(found) > MOST_NEW:
+        raise UserError(f"new_classes has {len(found)} classes; send at most {MOST_NEW} in one request.")
     if not isinstance(found, Mapping) or not all(isinstance(row, list) for row in found.values()):
         raise UserError('new_classes is not accepted; write {"NAME": [attribute, ...]}.')
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,9 @@ def row(record: Mapping[str, Any], folder: str = "") -> dict[str, Any]:
     key = {"experiment": None, "cell": None, **record["key"]}
     for one in record["per_class"]:
         one["class"], one["images"], one["predicted"]
+    _check_kinds(key)
+    if any(isinstance(value, float) and math.isinf(value) for value in record["metrics"].values()):
+        raise ValueError("a metric is infinite")
     return {
         **{name: float("nan") if value is None else float(value) for name, value in record["metrics"].items()},
         **{name: _at(key, path) for name, path in _COLUMNS.items()},
@@ -109,6 +113,21 @@ def row(record: Mapping[str, Any], folder: str = "") -> dict[str, Any]:
         "key": key,
         "record": record,
     }
+
+
+def _check_kinds(key: Mapping[str, Any]) -> None:
+    """Raise unless the parts of a record's key that tables and pages read are of their kinds."""
+    nodes = [*_PARTS, "dataset", "split"]
+    nodes += [name for name in ("tune", "decision") if key.get(name) is not None]
+    for name in nodes:
+        if not isinstance(key[name], Mapping):
+            raise TypeError(f"key.{name} is {key[name]!r}")
+    texts = [key["model"]["name"], key["feature"]["name"], key["split"]["name"], key["dataset"]["name"],
+             key["inference"]["attributes"], key["inference"]["labels"], key["selection"]]  # fmt: skip
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a name in its key is no text")
+    if not isinstance(key["information_used"], list) or not isinstance(key["dataset"]["semantics"], Mapping):
+        raise TypeError("key.information_used or key.dataset.semantics is of another kind")
 
 
 def _at(node: Any, path: str) -> Any:

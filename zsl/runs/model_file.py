@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
+import sys
 import zipfile
 from collections.abc import Mapping
 from importlib import import_module
@@ -25,8 +27,17 @@ _MOST_EXPANDED = 20
 """How many times its own size a file may unpack to; what is written is not compressed"""
 # The modules whose own classes a file may name.
 _REGISTERED = ("zsl.models", "zsl.inference", "zsl.data.preprocess", "zsl.model_selection.decision")
-# A partial calls nothing when it is read, and the function in it is named on its own.
-_HARMLESS = ("functools.partial", "numpy.dtype", "scipy.sparse._csr.csr_array")
+# What else a file consists of, by skops's kind of part; skops trusts more, such as any estimator of scikit-learn.
+_PLAIN = {
+    "JsonNode": {"builtins.str"},
+    "TypeNode": {"builtins.str"},
+    "DictNode": {"builtins.dict"},
+    "ListNode": {"builtins.list"},
+    "TupleNode": {"builtins.tuple"},
+    "NdArrayNode": {"numpy.ndarray"},
+    "DTypeNode": {"numpy.dtype"},
+    "PartialNode": {"functools.partial"},
+}
 
 
 class CannotBeSaved(UserError):
@@ -66,22 +77,16 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
     if path.name == "model.npz":
         raise UserError(f"{path} was written by zsl 0.1, which this version does not read; run it again.")
     try:
-        named = skops.io.get_untrusted_types(file=path)
-        known = (name in _HARMLESS or _is_registered(name) for name in named)
-        unknown = [name for name, ours in zip(named, known) if not ours and name.partition(".")[0] not in allow]
-        if unknown:
-            package = unknown[0].partition(".")[0]
-            raise UserError(
-                f"{path} names {unknown[0]}, which is no registered part of zsl; if you trust it, allow its package: "
-                f'allow=["{package}"] in Python, --allow {package} for zsl.predict and zsl.tracking.'
-            )
         with zipfile.ZipFile(path) as archive:
             if sum(member.file_size for member in archive.infolist()) > _MOST_EXPANDED * path.stat().st_size:
                 raise UserError(f"{path} would unpack to far more than zsl writes; run it again.")
+            _check_parts(path, json.loads(archive.read("schema.json")), allow)
             if not archive.comment:
                 raise UserError(f"{path} was written by another version of zsl; run it again.")
             if archive.comment != _digest(archive):
                 raise UserError(f"{path} is damaged: it does not hold what was written; copy it anew, or run again.")
+        # Every part was checked against the list above, which is narrower than the types that skops trusts.
+        named = skops.io.get_untrusted_types(file=path)
         state: dict[str, Any] = skops.io.load(path, trusted=named)
         if state.pop("format", None) != _FORMAT:
             raise UserError(f"{path} was written by another version of zsl; run it again.")
@@ -95,6 +100,48 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
             f"{path} is not a fitted classifier of zsl, or is damaged ({reason(error)}); copy it anew, or run again."
         ) from None
     return state
+
+
+def _check_parts(path: Path, node: Any, allow: tuple[str, ...]) -> None:
+    """Raise UserError unless every part of a file is one that zsl writes, or of an allowed package."""
+    if isinstance(node, dict):
+        kind = node.get("__loader__")
+        if kind is not None:
+            name = f"{node.get('__module__')}.{node.get('__class__')}"
+            package = name.partition(".")[0]
+            ours = kind in ("ObjectNode", "FunctionNode", "TupleNode") and _is_registered(name)
+            if not (name in _PLAIN.get(kind, ()) or ours or (package in allow and not _is_standard(package))):
+                raise UserError(f"{path} names {name}, which is no registered part of zsl; {_remedy(package)}.")
+            content = node.get("content")
+            if kind == "ObjectNode" and ours and isinstance(content, dict):
+                _check_attributes(path, name, content.get("content"))
+        for value in node.values():
+            _check_parts(path, value, allow)
+    elif isinstance(node, list):
+        for value in node:
+            _check_parts(path, value, allow)
+
+
+def _check_attributes(path: Path, name: str, attributes: Any) -> None:
+    """Raise UserError if an object of a file replaces a method of its class."""
+    module, _, leaf = name.rpartition(".")
+    kind = getattr(import_module(module), leaf)
+    for attribute in attributes if isinstance(attributes, dict) else ():
+        if callable(getattr(kind, attribute, None)):
+            raise UserError(f"{path} replaces the method {attribute} of {name}, which zsl never does; do not use it.")
+
+
+def _is_standard(package: str) -> bool:
+    return package in sys.stdlib_module_names or package in ("numpy", "scipy", "sklearn", "skops", "zsl")
+
+
+def _remedy(package: str) -> str:
+    if _is_standard(package):
+        return "zsl never writes such a file, so do not use it"
+    return (
+        f'if you trust it, allow its package: allow=["{package}"] in Python, --allow {package} for zsl.predict and '
+        "zsl.tracking"
+    )
 
 
 def _digest(archive: zipfile.ZipFile) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -170,6 +171,7 @@ def upload(
             except _UNUSABLE as error:
                 failed.append(_named(path, error))
         for path in sorted(records.walk(folder, records.STATUS)):
+            record: dict[str, Any] | None = None
             try:
                 record = _outgoing(records.read(path), path.parent, uri, every)
                 if record is None:
@@ -179,7 +181,7 @@ def upload(
                 if uri and _sent(store, "zsl.folder", str(path.parent.resolve()), record["started"]):
                     continue
                 try:
-                    ask(store, partial(_send, record=record, folder=path.parent, allow=allow))
+                    _deliver(store, record, path.parent, allow)
                 finally:
                     if uri is None:  # the record names the run's own store, and no copy
                         records.write(path, record)
@@ -187,8 +189,8 @@ def upload(
             except UserError:
                 raise
             except Exception as error:
-                if not isinstance(error, _UNUSABLE):
-                    _open(record or {})  # raises if it is the store that fails, and no other run can be sent either
+                if record is not None and not isinstance(error, _UNUSABLE):
+                    _open(record)  # raises if it is the store that fails, and no other run can be sent either
                 failed.append(_named(path, error))
         for path, sweep in sweeps.items():
             ask(_open(sweep), partial(Store.end_sweep, sweep=sweep, jobs=jobs_of(sweep)))
@@ -205,6 +207,19 @@ _UNUSABLE = (KeyError, TypeError, AttributeError, ValueError)
 def _named(path: Path, error: Exception) -> str:
     log.warning("%s is left out (%s).", path, one_line(error))
     return f"{path}: {one_line(error)}"
+
+
+def _deliver(store: Store, record: dict[str, Any], folder: Path, allow: tuple[str, ...]) -> None:
+    """Send a run; once more where the store turned out to be damaged and a new one took its place."""
+    try:
+        ask(store, partial(_send, record=record, folder=folder, allow=allow))
+    except _UNUSABLE:
+        raise
+    except Exception:
+        if "malformed" not in str(sys.exc_info()[1]):
+            raise
+        record["tracking"] |= {"run_id": None, "parent": None, "model_logged": False, "complete": False}
+        ask(_open(record), partial(_send, record=record, folder=folder, allow=allow))
 
 
 def _send(store: Store, record: dict[str, Any], folder: Path, allow: tuple[str, ...]) -> None:
@@ -255,8 +270,9 @@ def _open(record: Mapping[str, Any]) -> Store:
         return open_store(record["tracking"], output_dir)
     except Exception as error:
         place = record["tracking"]["uri"] or output_dir / "mlflow.db"
+        remedy = "put it right" if isinstance(error, FileExistsError) else "try later"
         raise UserError(
-            f"the tracking store {place} cannot be reached ({one_line(error)}); try later, or name another with --uri."
+            f"the tracking store {place} cannot be used ({one_line(error)}); {remedy}, or name another with --uri."
         ) from error
 
 

@@ -149,18 +149,19 @@ def file_of(uri: str) -> Path:
     return Path(unquote(uri.removeprefix(SQLITE))).expanduser().resolve()
 
 
-def database(path: Path, experiment: str, *, doubtful: bool = False) -> tuple[Client, str]:
+def database(path: Path, experiment: str) -> tuple[Client, str]:
     """MLflow's client of a database file, and the id of an experiment; the file is created if it is absent.
 
-    A damaged file is renamed, and a new one takes its place. A ``doubtful`` one is read whole to find out.
+    A damaged file is renamed, and a new one takes its place.
     """
-    if path.is_dir():
-        raise IsADirectoryError(21, "it is a folder", str(path))
-    if not sound(path, thorough=doubtful):
+    if path.exists() and not path.is_file():
+        what = "it is a folder" if path.is_dir() else "it is no regular file"
+        raise FileExistsError(17, f"{what}; remove it, or name another", str(path))
+    if not sound(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Processes that create the tables of one file at the same moment leave it broken for good.
         with _lock(path.with_name(f".{path.stem}.lock")):
-            if not sound(path, thorough=doubtful):
+            if not sound(path):
                 set_aside(path)
                 _create(path, experiment)
     client = _client(path)
@@ -203,6 +204,13 @@ def sound(path: Path, *, thorough: bool = False) -> bool:
     if tables and not tables & _TABLES:
         raise FileExistsError(17, "it holds the tables of something else; name another file", str(path))
     return len(versions) == 1 and checked == ("ok",)
+
+
+def replace_if_damaged(path: Path) -> None:
+    """Read a database whole, and set it aside if it is damaged."""
+    with _lock(path.with_name(f".{path.stem}.lock")):
+        if path.is_file() and not sound(path, thorough=True):
+            set_aside(path)
 
 
 def set_aside(path: Path) -> None:

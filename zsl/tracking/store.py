@@ -6,9 +6,10 @@ import logging
 import math
 import re
 import shlex
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,8 +32,6 @@ _opened: dict[tuple[str, str], Store] = {}
 # Stores that failed: until when nothing asks them, and why. Asking takes seconds, too many for every job of a sweep.
 _down: dict[str, tuple[float, str]] = {}
 _PATIENCE_S = 60.0
-# Database files that failed: they are read whole before they are used again.
-_doubtful: set[str] = set()
 T = TypeVar("T")
 
 
@@ -249,8 +248,7 @@ def open_store(tracking: Mapping[str, Any], output_dir: Path) -> Store:
         if path is None:
             client, experiment = opening.server(uri, name)
         else:
-            client, experiment = opening.database(path, name, doubtful=uri in _doubtful)
-    _doubtful.discard(uri)
+            client, experiment = opening.database(path, name)
     _opened[uri, name] = Store(uri, experiment, client, None if path is None else _identity(path))
     return _opened[uri, name]
 
@@ -271,8 +269,9 @@ def _noting_failure(uri: str) -> Iterator[None]:
             _down[uri] = (math.inf, str(error))
         elif uri.startswith("http"):
             _down[uri] = (time.monotonic() + _PATIENCE_S, str(error))
-        else:
-            _doubtful.add(uri)
+        elif "malformed" in str(error) or "not a database" in str(error):
+            with suppress(OSError, sqlite3.Error):
+                opening.replace_if_damaged(opening.file_of(uri))
         for key in [k for k in _opened if k[0] == uri]:
             del _opened[key]  # so that it is looked at anew before it is used again
         raise
@@ -293,7 +292,6 @@ def forget() -> None:
     """Forget which stores are open and which servers did not answer."""
     _opened.clear()
     _down.clear()
-    _doubtful.clear()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

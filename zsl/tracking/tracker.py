@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from zsl.checks import check_arguments
 from zsl.config.credentials import masked, taken
-from zsl.errors import UserError
+from zsl.errors import UserError, reason
 from zsl.runs import status as records
 from zsl.runs.folder import Tracker
 from zsl.runs.jobs import Jobs
@@ -126,4 +126,7 @@ class MLflowTracker(Tracker):
 
 def one_line(error: BaseException) -> str:
     """An exception in a line of bounded length, without logins."""
-    return masked(" ".join(str(error).split()))[:300] or type(error).__name__
+    text = reason(error) if isinstance(error, OSError) and error.filename else str(error)
+    # A driver's first line says what happened, and its next ones quote the statement.
+    text = text.partition("[SQL:")[0].partition("(Background on")[0]
+    return masked(" ".join(text.split()))[:300] or type(error).__name__

@@ -93,6 +93,9 @@ class _CheckedFile(IndexDataCacheFile):
 
 
 def _checked(path: str) -> io.BytesIO:
+    about = os.stat(path)
+    if os.name != "nt" and (about.st_uid not in (0, os.getuid()) or about.st_mode & stat.S_IWOTH):
+        raise ValueError(f"{path} may have been written by others")
     data = Path(path).read_bytes()
     if hashlib.sha256(data[_DIGEST:]).digest() != data[:_DIGEST]:
         raise ValueError(f"{path} does not have its digest")
