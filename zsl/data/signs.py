@@ -82,7 +82,7 @@ def outlying_rows(V: Array, what: str, names: Sequence[str] = ()) -> list[str]:
         return []
     row = repr(names[longest]) if names else longest + 1
     return [
-        f"{what} {row} are {lengths[longest] / middle:.0e} times as long as the median and drown the mean; is that a "
+        f"{what} {row} are {_many(lengths[longest] / middle)} times as long as the median and drown the mean; is that a "
         "code for missing values? Correct or remove them."
     ]
 
@@ -112,7 +112,7 @@ def drowned(V: Array, columns: Sequence[str], remedy: str) -> list[str]:
     if n_large > 1:
         large += f" with {n_large - 1} more"
     return [
-        f"{large} varies {ratio:.0e} times as much as {n_small} other columns, which hardly count; scale them "
+        f"{large} varies {_many(ratio)} times as much as {n_small} other columns, which hardly count; scale them "
         f"({remedy})."
     ]
 
@@ -282,3 +282,8 @@ def _sample(y: Array, n: int) -> Array:
     rank = np.arange(len(y)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     chosen: Array = np.sort(order[rank < max(2, n // len(sizes))])
     return chosen
+
+
+def _many(ratio: float) -> str:
+    """A factor as one writes it: 20, 3,000, 2e+18."""
+    return f"{ratio:,.0f}" if ratio < 1e6 else f"{ratio:.0e}"

@@ -87,4 +87,12 @@ def _new_classes(given: Any) -> Mapping[str, Any]:
         raise UserError(f"new_classes has {len(found)} classes; send at most {MOST_NEW} in one request.")
     if not isinstance(found, Mapping) or not all(isinstance(row, list) for row in found.values()):
         raise UserError('new_classes is not accepted; write {"NAME": [attribute, ...]}.')
+    try:
+        for name, row in found.items():
+            name.encode()
+            np.asarray(row, dtype=float)
+    except UnicodeEncodeError:
+        raise UserError("new_classes holds a name that is no text; write it in UTF-8.") from None
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        raise UserError("new_classes holds an attribute that is no number; write null where one is unknown.") from None
     return found
