@@ -289,7 +289,7 @@ def test_no_csv_holds_a_formula(tmp_path):
     names, scores = FORMULAS, np.eye(len(FORMULAS))
     write_predictions(names, names, scores, np.arange(len(names)), tmp_path)
     out = io.StringIO()
-    write(Ranking(list(names), scores), list(names), 2, out, as_json=False)
+    write(Ranking(list(names), scores).best(2), list(names), out, as_json=False)
     write_class_csv(tmp_path / "attributes.csv", names, names, scores)
     for text in ((tmp_path / "predictions.csv").read_text(), out.getvalue(), (tmp_path / "attributes.csv").read_text()):
         for row in csv.reader(io.StringIO(text)):

@@ -82,7 +82,7 @@ def taken_from(argv: Iterable[str]) -> list[str]:
 
 
 def mask_files(folder: Path) -> None:
-    """Take logins out of the YAML files that Hydra wrote into a folder, where a configuration file held them."""
+    """Remove logins from the YAML files that Hydra wrote into a folder; they come from a configuration file."""
     for path in (*folder.glob("*.yaml"), *folder.glob(".hydra/*.yaml")):
         text = path.read_text(encoding="utf-8")
         if masked(text) != text:

@@ -57,10 +57,10 @@ def check_allowed(cfg: DictConfig, overrides: Iterable[str]) -> None:
 
 
 def check_files(argv: list[str]) -> None:
-    """Refuse files of other folders that change how Hydra works; nothing is built here.
+    """Refuse configuration files outside zsl that change how Hydra works; the check builds no object.
 
-    Hydra builds callbacks, launchers, sweepers and loggers before zsl sees a configuration. Files of a folder of the
-    user's own may name the jobs of a sweep and its folders, and nothing else of the node ``hydra``.
+    Hydra builds callbacks, launchers, sweepers and loggers before zsl sees a configuration. Files in a ``--config-dir``
+    folder may set, under ``hydra``, only the jobs of a sweep and folders below the output folder.
 
     Parameters
     ----------

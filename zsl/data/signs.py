@@ -82,8 +82,8 @@ def outlying_rows(V: Array, what: str, names: Sequence[str] = ()) -> list[str]:
         return []
     row = repr(names[longest]) if names else longest + 1
     return [
-        f"{what} {row} are {_many(lengths[longest] / middle)} times as long as the median and drown the mean; is that a "
-        "code for missing values? Correct or remove them."
+        f"{what} {row} are {_many(lengths[longest] / middle)} times as long as the median and drown the mean; is that "
+        "a code for missing values? Correct or remove them."
     ]
 
 

@@ -21,7 +21,7 @@ def check_free(folder: Path) -> None:
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove the files of locks under a folder whose process was killed."""
+    """Remove, under a folder, the lock files that killed processes left."""
     for path in folder.rglob(_LOCK):
         with suppress(UserError):
             check_free(path.parent)
@@ -30,7 +30,7 @@ def remove_stale(folder: Path) -> None:
 class FolderLock:
     """Keeps a run folder for one process.
 
-    SQLite locks files on every system and unlocks them when a process dies, whatever killed it.
+    The lock is SQLite's, which works on Linux, macOS and Windows; the system frees it when the process dies.
 
     Parameters
     ----------

@@ -83,7 +83,7 @@ _damaged: set[tuple[Path, bytes]] = set()
 
 
 def _check(name: str, record: Any) -> None:
-    """Raise unless a record has what the programs that read it ask for without looking."""
+    """Raise if a record lacks a key that its readers use without checking that it is there."""
     kinds: dict[str, dict[str, tuple[type, ...]]] = {
         RESULTS: {"key": (dict,), "metrics": (dict,), "per_class": (list,)},
         STATUS: {"status": (str,), "process": (dict,), "started": (int,), "tracking": (dict, type(None))},

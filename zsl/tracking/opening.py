@@ -92,7 +92,7 @@ def answered(work: Callable[[], T], client: Client | None = None) -> T:
 
 
 def environment() -> None:
-    """Set what MLflow reads when it is imported, unless the user has, and import it."""
+    """Set the environment variables that MLflow reads on import, except those the user has set, and import MLflow."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     # One try and one more: a server that is down costs seconds.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -140,7 +140,7 @@ def server(uri: str, experiment: str) -> tuple[Client, str]:
 
 
 def address(database: Path) -> str:
-    """The address of a database file; what means something in an address is escaped in the path."""
+    """The ``sqlite:///`` address of a database file, with characters that are special in a URL escaped."""
     return f"{SQLITE}{quote(str(database), safe='/')}"
 
 

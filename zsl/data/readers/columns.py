@@ -206,7 +206,9 @@ def _starts(column: Array) -> bool:
 
 
 def without_numbering(X: Array, names: list[str], path: Path, rows: str) -> Array:
-    """Which columns describe the rows: not the index that pandas writes before a table; other numberings are refused.
+    """The columns to keep. The index that pandas writes in front is dropped.
+
+    Any other column that numbers the rows is an error.
 
     Parameters
     ----------

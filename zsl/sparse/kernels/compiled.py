@@ -108,7 +108,8 @@ def check_private(folder: Path) -> None:
     Raises
     ------
     UserError
-        If the folder, or one above it, may be written by everybody, or belongs to another user than root and oneself.
+        If the folder, or one above it, may be written by everybody, or if the folder belongs to another user than root
+        and oneself. The owners of folders above it, and groups that may write, are not checked.
     """
     if os.name == "nt" or not folder.exists():
         return
