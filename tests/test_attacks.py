@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import zipfile
 from contextlib import closing
@@ -24,6 +25,7 @@ from zsl.predict.answers import answer
 from zsl.predict.server import _answer
 from zsl.report.records import read_records
 from zsl.runs import model_file, status
+from zsl.tracking import opening
 from zsl.tracking import store as stores
 from zsl.tracking.__main__ import main
 from zsl.tracking.store import open_store
@@ -202,3 +204,130 @@ def test_an_odd_record_is_left_out_and_named(tmp_path, path, value, caplog):
     status.write(tmp_path / "a" / "results.json", record)
     assert len(read_records(tmp_path)) == 1
     assert str(tmp_path / "a") in caplog.text
+
+
+# --- the second attack --------------------------------------------------------------------------------------------
+
+TOUCHES = "x: {_target_: pathlib.Path.touch, self: EXECUTED}"
+LOGS = "hydra: {job_logging: {handlers: {x: {(): pathlib.Path.touch, self: EXECUTED}}}}"
+FILES = {
+    "a sweep that does not compose": {
+        "experiment/a": f"hydra:\n  sweeper: {{params: {{split: nosuch}}}}\n  callbacks: {{{TOUCHES}}}\n"
+    },
+    "an interpolation of jobs": {
+        "experiment/a": "hydra: {mode: MULTIRUN, sweeper: {params: '${lp}'}}\nlp: {'hydra/job_logging': evil}\n",
+        "hydra/job_logging/evil": "version: 1\n",
+    },
+    "a file that another file names": {
+        "experiment/a": "defaults: [/zz@subset.extra: a]\n",
+        "zz/a": "defaults: [/zz/inner@_global_]\n",
+        "zz/inner": LOGS,
+    },
+    "a file that only a sweep of two groups reaches": {"experiment/a": "seed: 1\n", "zz/b_b": LOGS},
+    "a package by its header": {"experiment/a": "seed: 1\n", "zz/c": f"# @package hydra.callbacks\n{TOUCHES}\n"},
+    "a package by its place": {"experiment/a": "defaults: [/zz@hydra.callbacks: d]\n", "zz/d": TOUCHES},
+    "a merge key": {"experiment/a": f"y: &y {{{LOGS}}}\n<<: *y\n"},
+    "a name for Hydra's own folder": {"experiment/a": "hydra: {output_subdir: precious}\n"},
+    "a name of the log": {"experiment/a": "hydra: {job: {name: ../../../precious}}\n"},
+    "a folder by interpolation": {"experiment/a": "cell: ../../x\nhydra: {run: {dir: '${output_dir}/${cell}'}}\n"},
+    "a launcher that is none": {"experiment/a": "seed: 1\n", "hydra/launcher/own": "_target_: os.system\n"},
+}
+
+
+@pytest.mark.parametrize("files", FILES.values(), ids=FILES)
+@pytest.mark.parametrize("how", ["--config-dir", "searchpath", "both"])
+def test_every_file_of_a_folder_is_looked_at(tmp_path, files, how):
+    folder = tmp_path / "it's"
+    for name, text in files.items():
+        path = folder / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(("# @package _global_\n" if name.startswith("experiment") else "") + text)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    flags = {
+        "--config-dir": ("--config-dir", "it's"),
+        "searchpath": (f"hydra.searchpath=[file://{tmp_path}/link]",),
+        "both": ("--config-dir", "it's", f"hydra.searchpath=[file://{tmp_path}/other]"),
+    }[how]
+    out = zsl(*flags, "experiment=a", "dataset=synthetic", "model=ridge", "tracking=none", cwd=tmp_path)
+    assert out.returncode == 1
+    assert "only the command line may" in out.err
+    assert not (tmp_path / "EXECUTED").exists()
+    assert not (tmp_path / "multirun").exists()
+
+
+def test_honest_files_go_on(tmp_path):
+    (tmp_path / "c" / "model").mkdir(parents=True)
+    (tmp_path / "c" / "model" / "mine.yaml").write_text("defaults: [ridge]\ngamma: 2\n")
+    words = ("--config-dir", "c", "dataset=synthetic", "tracking=none", "save_model=false")
+    assert zsl(*words, "model=mine", cwd=tmp_path).returncode == 0
+    assert zsl(*words, "model=mine", "hydra/launcher=joblib", "-m", "seed=1,2", cwd=tmp_path).returncode == 0
+    assert zsl("--config-dir", "c", "experiment=digits_splits", "--cfg", "job", cwd=tmp_path).returncode == 0
+
+
+def test_a_login_is_taken_back_before_another_server_is_asked(monkeypatch, tmp_path):
+    for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(credentials.VARIABLE, "http://me:word@one:1")
+    opening.log_in("http://one:1")
+    assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "word"
+    opening.log_in("http://two:1")
+    assert "MLFLOW_TRACKING_PASSWORD" not in os.environ
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "the user's own")
+    opening.log_in("http://two:1")
+    assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "the user's own"
+    config = resolve(compose(["cell='${oc.env:ZSL_TRACKING_LOGIN}'"]))
+    assert config["cell"] == "http://one:1"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"protocol": 2', b'"protocol": 0'),
+        (b'"type": "numpy"', b'"type": "json"'),
+        (b'"content": {', b'"content": {"__id__": 7, '),
+    ],
+)
+def test_a_schema_of_another_kind_is_refused(stored, tmp_path, old, new):  # noqa: F811
+    def change(name, data):
+        return data.replace(old, new) if name == "schema.json" else data
+
+    with pytest.raises(UserError, match=r"do not use it|another version"):
+        ZeroShotClassifier.load(rewrite(stored, tmp_path / "x.skops", change, digest=True))
+
+
+def test_a_part_that_another_part_stands_for_is_refused(tmp_path):
+    for node in ({"__id__": 7}, {"content": {"__id__": 7}}):
+        with pytest.raises(UserError, match="do not use it"):
+            model_file._check_parts(tmp_path, node, (), {})
+
+
+def test_arrays_are_arrays_and_named_once(stored, tmp_path):  # noqa: F811
+    def other(name, data):
+        return b"PK\x03\x04" + data if name.endswith(".npy") else data
+
+    with pytest.raises(UserError, match="which is no array"):
+        ZeroShotClassifier.load(rewrite(stored, tmp_path / "x.skops", other, digest=True))
+
+    def twice(name, data):
+        names = sorted(set(re.findall(rb'"file": "(\d+\.npy)"', data)))
+        return data.replace(names[0], names[1]) if name == "schema.json" else data
+
+    with pytest.raises(UserError, match="not as zsl writes it"):
+        ZeroShotClassifier.load(rewrite(stored, tmp_path / "x.skops", twice, digest=True))
+
+
+def test_a_record_of_odd_kinds_is_left_out_of_an_upload(store, caplog):
+    stores.forget()
+    for name in ("a", "b"):
+        start(store / name, "tracking=none", f"seed={ord(name)}")
+    path = store / "a" / "status.json"
+    tracking = {**DEFAULT, "model": False, "register": None, "run_id": None, "parent": None, "model_logged": False,
+                "complete": False}  # fmt: skip
+    status.write(store / "b" / "status.json", {**status.read(store / "b" / "status.json"), "tracking": tracking})
+    for odd in ({"experiment": ""}, {"experiment": 3}, {"uri": 3}):
+        status.write(path, {**status.read(path), "tracking": {**tracking, **odd}})
+        assert main(["upload", str(store)]) == 1
+        assert str(path) in caplog.text
+    assert [r.info.status for r in recorded(store)] == ["FINISHED"]
+    stores.forget()

@@ -45,7 +45,7 @@ def test_a_group_of_a_sweep_may_not_reach_into_hydra(tmp_path):
     (tmp_path / "c" / "split").mkdir(parents=True)
     (tmp_path / "c" / "split" / "evil.yaml").write_text(f"# @package hydra.callbacks\nx: {TOUCH}\n")
     out = zsl("--config-dir", "c", "-m", "split=fixed,evil", "tracking=none", "dataset=synthetic", cwd=tmp_path)
-    assert "hydra.callbacks.x" in out.err
+    assert "sets its package hydra.callbacks" in out.err
     assert not (tmp_path / "EXECUTED").exists()
 
 
@@ -61,7 +61,7 @@ def test_a_sweep_in_a_file_of_ones_own_still_works(tmp_path):
 
 @pytest.mark.parametrize("flag", ["--config-path", "-cn"])
 def test_the_main_configuration_cannot_be_replaced(tmp_path, flag):
-    assert "add files of your own with --config-dir" in zsl(flag, "x", cwd=tmp_path).err
+    assert "add your own files with --config-dir" in zsl(flag, "x", cwd=tmp_path).err
 
 
 def test_packages_are_allowed_by_the_caller(monkeypatch):

@@ -76,7 +76,7 @@ def test_answers_are_those_of_the_run(trained, port):
     ("params", "words"),
     [
         ({"top": -1}, "top=-1 is not accepted"), ({"top": 1e300}, "top=1e+300"), ({"top": True}, "top=True"),
-        ({"top": "2"}, "top='2'"), ({"tpo": 2}, "there is no parameter tpo (did you mean top?)"),
+        ({"top": "2"}, "top='2'"), ({"tpo": 2}, "there is no parameter 'tpo' (did you mean top?)"),
         ({"classes": "others"}, "classes=others does not exist"), ({"classes": 3}, "classes=3 is not accepted"),
         ({"new_classes": "zebra"}, "new_classes is no JSON"), ({"new_classes": [1]}, "new_classes is not accepted"),
         ({"new_classes": {"zebra": [1]}}, "attributes"), ({"new_classes": {"zebra": "ab"}}, "new_classes is not"),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from zsl.config import (
     check_allowed,
-    check_files,
     check_flags,
     check_own_files,
     conf_dir,
@@ -99,7 +98,6 @@ def main() -> None:
         check_flags(sys.argv[1:])
         arguments = normalise_argv(credentials.taken_from(sys.argv[1:]))
         check_own_files(arguments)
-        check_files(arguments)
     except (UserError, MemoryError) as refused:
         _fail(refused)
     except Exception as refused:

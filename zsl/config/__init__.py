@@ -17,7 +17,7 @@ from zsl.config.registry import (
     inference_preset,
     options,
 )
-from zsl.config.trust import check_allowed, check_files
+from zsl.config.trust import check_allowed
 
 __all__ = [
     "DATA",
@@ -25,7 +25,6 @@ __all__ = [
     "PLACES",
     "TUNABLE",
     "check_allowed",
-    "check_files",
     "check_flags",
     "check_nodes",
     "check_own_files",

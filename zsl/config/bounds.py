@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from zsl.config.trust import check_content
 from zsl.errors import UserError, reason
 
 # Our own configuration has about 300 values in 6 levels.
@@ -29,18 +31,27 @@ def check_own_files(argv: Iterable[str]) -> None:
     words, folders = list(argv), []
     for word, following in zip(words, [*words[1:], ""]):
         flag, key = _FLAG.match(word), _KEY.match(word)
+        if word.partition("=")[0] in ("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"):
+            raise UserError(f"{word} would replace zsl's configuration; add your own files with --config-dir FOLDER.")
         if flag:
             folders.append(flag["folder"] if flag["folder"] is not None else following)
         elif key:
-            folders += [f.strip(" '\"").removeprefix("file://") for f in key["folders"].strip("[] ").split(",")]
+            named = [f.strip(" '\"") for f in key["folders"].strip("[] ").split(",")]
+            strange = [f for f in named if "${" in f or not Path(f.removeprefix("file://")).is_dir()]
+            if strange:
+                raise UserError(f"hydra.searchpath holds {strange[0]}, which is no folder; write --config-dir FOLDER.")
+            folders += [f.removeprefix("file://") for f in named]
     for folder in folders:
-        if folder and Path(folder).is_dir():
-            for path in sorted(Path(folder).rglob("*.yaml")):
-                check_file(path)
+        for place, below, files in os.walk(folder, followlinks=True) if folder else ():
+            if len(Path(place).parts) - len(Path(folder).parts) > _DEPTH:
+                below.clear()  # a link to a folder above it
+            for name in sorted(files):
+                if name.endswith((".yaml", ".yml")):
+                    check_file(Path(place) / name, Path(folder))
 
 
-def check_file(path: Path) -> None:
-    """Check one YAML file; see :func:`check_own_files`."""
+def check_file(path: Path, within: Path | None = None) -> None:
+    """Check one YAML file of a folder ``within``; see :func:`check_own_files`."""
     import yaml
 
     try:
@@ -59,6 +70,8 @@ def check_file(path: Path) -> None:
         problem = getattr(error, "problem", None) or reason(error)
         raise UserError(f"{path}{line}: this is no YAML ({problem}); put it right.") from None
     check_interpolations(found, str(path))
+    if within is not None:
+        check_content(path.relative_to(within), within, text, found)
 
 
 def _check_events(events: Iterable[Any], path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterable
@@ -159,6 +160,8 @@ def _without_paths(value: Any) -> Any:
         return {k: _without_paths(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_without_paths(v) for v in value]
+    if isinstance(value, str) and credentials.VARIABLE in os.environ:
+        return credentials.masked(value)  # a file may have asked for the variable
     return str(value) if isinstance(value, Path) else value
 
 

@@ -7,24 +7,19 @@ their values. The command line alone permits packages and changes how Hydra work
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zsl.config.registry import conf_dir
 from zsl.errors import UserError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-# The keys of Hydra's own node that a file may set: which jobs a sweep has, and where their folders are.
-_FREE = ("sweeper.params", "mode", "verbose", "searchpath")
-# Folders, which may be named below the output folder only.
-_FOLDERS = ("run.dir", "sweep.dir", "sweep.subdir")
-# Hydra fills these in by itself, from the command line.
-_OWN = ("runtime", "overrides", "job.name", "job.override_dirname", "job.id", "job.num", "job.config_name", "help",
-        "hydra_help", "output_subdir")  # fmt: skip
+# What a file may set of Hydra's own node: whether there is a sweep, its jobs, and folders below the output folder.
+_FOLDER = re.compile(r"\$\{output_dir\}(/(?:[^$/]|\$\{(?:now:[^{}]*|hydra[.:]job\.num)\})+)*")
+_SUBDIR = re.compile(r"(?:[\w.-]|\$\{hydra[.:]job\.\w+\})+")
+_PACKAGE = re.compile(r"^\s*#\s*@package\s+(.*)$", re.M)
 
 
 def check_allowed(cfg: DictConfig, overrides: Iterable[str]) -> None:
@@ -56,107 +51,85 @@ def check_allowed(cfg: DictConfig, overrides: Iterable[str]) -> None:
         )
 
 
-def check_files(argv: list[str]) -> None:
-    """Refuse configuration files outside zsl that change how Hydra works; the check builds no object.
+def check_content(path: Path, within: Path, text: str, content: Any) -> None:
+    """Refuse a configuration file outside zsl that changes how Hydra works, or allows packages.
 
     Hydra builds callbacks, launchers, sweepers and loggers before zsl sees a configuration. Files in a ``--config-dir``
-    folder may set, under ``hydra``, only the jobs of a sweep and folders below the output folder.
+    folder may set, under ``hydra``, only the jobs of a sweep and folders below the output folder. Every file is looked
+    at by itself, whatever composes it.
 
     Parameters
     ----------
-    argv : list of str
-        The arguments of the command, after :func:`zsl.config.normalise_argv`.
+    path, within : Path
+        The file, relative to the folder ``within`` that the command names.
+    text : str
+        Of the file, for its header ``# @package``.
+    content : nested dict, list and str
+        Of the file.
 
     Raises
     ------
     UserError
-        With the key that a file sets.
+        With the key that the file sets.
     """
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    replaced = next((a for a in argv if a.partition("=")[0] in ("--config-path", "-cp", "--config-name", "-cn")), None)
-    if replaced is not None:
-        raise UserError(
-            f"{replaced} would replace zsl's configuration; add files of your own with --config-dir FOLDER."
-        )
-    overrides = [a for a in argv if "=" in a and not a.startswith("-")]
-    folders = [v for flag, v in pairwise(argv) if flag in ("--config-dir", "-cd")]
-    folders += [a.partition("=")[2] for a in argv if a.startswith(("--config-dir=", "-cd="))]
-    folders = [f for f in folders if Path(f).is_dir()]  # Hydra says so where one does not exist
-    if not folders and not any("hydra.searchpath" in o for o in overrides):
+    parts = path.parts
+    launcher = len(parts) == 3 and parts[0] == "hydra" and parts[1] in ("launcher", "sweeper")
+    if parts[0] == "hydra" and not launcher:
+        _refuse(within / path, f"hydra/{parts[1] if len(parts) > 1 else ''}")
+    for package in _PACKAGE.findall(text):
+        if "hydra" in package:
+            _refuse(within / path, f"its package {package.strip()}")
+    if not isinstance(content, Mapping):
         return
-    if folders and not any("hydra.searchpath" in o for o in overrides):
-        overrides = [
-            *overrides,
-            "hydra.searchpath=[" + ",".join(f"'file://{Path(f).absolute()}'" for f in folders) + "]",
-        ]
-    # A launcher that the command names may come from a file, since the user has chosen it there.
-    chosen = {o.partition("=")[0].lstrip("+").removeprefix("hydra/") for o in overrides if "hydra/" in o}
-    try:
-        mine = _flat(_hydra([o for o in overrides if o.lstrip("+").startswith("hydra.")]))
-        nodes = [_flat(_hydra(jobs)) for jobs in _variants(overrides)]
-        # A file may also sweep, and so choose the options of each job.
-        for node in list(nodes):
-            given = {k.removeprefix("sweeper.params."): v for k, v in node.items() if k.startswith("sweeper.params.")}
-            params = [f"{key}={value}" for key, value in given.items() if key.lstrip("+~").split(".")[0] != "hydra"]
-            nodes += [_flat(_hydra(jobs)) for jobs in _variants([*overrides, *params])] if params else []
-    except (HydraException, OmegaConfBaseException):
-        return  # Hydra fails for the same reason in a moment, before it builds anything
-    for theirs in nodes:
-        for key in sorted(mine.keys() | theirs.keys()):
-            free = key.startswith((*_FREE, *_OWN)) or key.partition(".")[0] in chosen
-            free |= key in _FOLDERS and _below_output(key, theirs.get(key))
-            if not free and mine.get(key) != theirs.get(key):
-                kind = key.partition(".")[0]
-                choice = f", and choose with hydra/{kind}=NAME" if kind in ("launcher", "sweeper") else ""
-                raise UserError(
-                    f"a configuration file sets hydra.{key}, which only the command line may; remove it there{choice}."
-                )
-            swept = key.removeprefix("sweeper.").removeprefix("params.").lstrip("+~")
-            if key.startswith("sweeper.") and swept.startswith(("hydra", "allow_targets")):
-                raise UserError(
-                    f"a configuration file sweeps over {swept}, which only the command line may set; remove it there."
-                )
+    if launcher and not str(content.get("_target_", "hydra.")).startswith(("hydra.", "hydra_plugins.")):
+        _refuse(within / path, f"_target_={content['_target_']}")
+    for entry in content.get("defaults") or ():
+        words = " ".join(f"{k} {v}" for k, v in entry.items()) if isinstance(entry, Mapping) else str(entry)
+        if "hydra" in words or "${" in words.partition("@")[2]:
+            _refuse(within / path, f"defaults: {words}", choice="hydra/")
+    for key, value in content.items():
+        if key == "hydra":
+            _check_node(within / path, value)
+        elif key != "defaults":
+            _check_keys(within / path, key, value)
 
 
-def _below_output(key: str, value: Any) -> bool:
-    starts = ("${output_dir}/",) if key != "sweep.subdir" else ("${hydra.job", "${hydra:job")
-    return isinstance(value, str) and ".." not in value and (value == "${output_dir}" or value.startswith(starts))
+def _check_node(path: Path, node: Any) -> None:
+    """The node ``hydra`` of a file."""
+    for key, value in (node if isinstance(node, Mapping) else {"": node}).items():
+        settings = value if isinstance(value, Mapping) else {"": value}
+        for name, setting in settings.items():
+            where = f"{key}.{name}" if name else key
+            if where == "sweeper.params" and isinstance(setting, Mapping):
+                for swept in setting:
+                    if "hydra" in swept or "allow_targets" in swept:
+                        _refuse(path, f"a sweep over {swept}")
+            elif where in ("run.dir", "sweep.dir"):
+                if ".." in setting or not _FOLDER.fullmatch(str(setting)):
+                    _refuse(path, f"hydra.{where} to a folder that is not below ${{output_dir}}")
+            elif where == "sweep.subdir":
+                if not _SUBDIR.fullmatch(str(setting)) or ".." in setting:
+                    _refuse(path, "hydra.sweep.subdir to more than a name")
+            elif where not in ("mode", "verbose"):
+                _refuse(path, f"hydra.{where}")
 
 
-def _variants(overrides: list[str]) -> Iterator[list[str]]:
-    """The overrides of single jobs in which each option of each swept group occurs once."""
-    single = [o for o in _parsed(overrides) if not o.is_sweep_override()]
-    swept = [o for o in _parsed(overrides) if o.is_sweep_override()]
-    plain = [o.input_line for o in single]
-    first = [f"{o.get_key_element()}={next(iter(o.sweep_string_iterator()))}" for o in swept]
-    yield plain + first
-    for override in swept:
-        if "." not in override.get_key_element():
-            others = [f for f in first if not f.startswith(f"{override.get_key_element()}=")]
-            yield from (
-                [*plain, *others, f"{override.get_key_element()}={v}"] for v in override.sweep_string_iterator()
-            )
+def _check_keys(path: Path, key: str, value: Any) -> None:
+    """Any other key of a file, at any depth."""
+    name = key.lstrip("+~").rpartition("@")[2]
+    if name == "hydra" or name.startswith(("hydra.", "hydra/")) or key.lstrip("+~") == "allow_targets":
+        _refuse(path, key)
+    values = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for inner, content in values:
+        _check_keys(path, str(inner), content)
+
+
+def _refuse(path: Path, what: str, choice: str = "") -> None:
+    more = f", and choose in the command ({choice}NAME=...)" if choice else ""
+    raise UserError(f"{path} sets {what}, which only the command line may; remove it there{more}.")
 
 
 def _parsed(overrides: Iterable[str]) -> list[Any]:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     return list(OverridesParser.create().parse_overrides(list(overrides)))
-
-
-def _hydra(overrides: list[str]) -> Any:
-    """Hydra's own node of the configuration, not resolved."""
-    import hydra
-    from omegaconf import OmegaConf
-
-    with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="zsl"):
-        cfg = hydra.compose("config", overrides, return_hydra_config=True)
-    return OmegaConf.to_container(cfg, resolve=False)["hydra"]  # type: ignore[call-overload,index]
-
-
-def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(node, Mapping) or not node:
-        return {prefix.removesuffix("."): node}
-    return {k: v for key, value in node.items() for k, v in _flat(value, f"{prefix}{key}.").items()}

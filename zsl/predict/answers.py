@@ -50,14 +50,14 @@ def answer(
     given = dict(params or {})
     for name in given:
         if name not in PARAMETERS:
-            has = ", ".join(PARAMETERS)
-            raise UserError(f"there is no parameter {name}{did_you_mean(str(name), PARAMETERS)}; params has: {has}.")
+            short, has = str(name)[:60], ", ".join(PARAMETERS)
+            raise UserError(f"there is no parameter {short!r}{did_you_mean(short, PARAMETERS)}; params has: {has}.")
     given = {**PARAMETERS, **given}
     top, classes = given["top"], given["classes"]
     if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 0:
-        raise UserError(f"top={top!r} is not accepted: it should be a number of classes, or 0 for all.")
-    if not isinstance(classes, str):
-        raise UserError(f"classes={classes!r} is not accepted: it should be unseen, seen, all or none.")
+        raise UserError(f"top={repr(top)[:60]} is not accepted: it should be a number of classes, or 0 for all.")
+    if not isinstance(classes, str) or len(classes) > 60:
+        raise UserError(f"classes={repr(classes)[:60]} is not accepted: it should be unseen, seen, all or none.")
     try:
         X = as_matrix(inputs, "inputs", n_columns=classifier.n_features_in_)
     except (ValueError, TypeError, RecursionError) as error:
@@ -66,7 +66,7 @@ def answer(
         raise UserError("inputs should be one list of numbers for each image, all of one length.") from None
     if len(X) > MOST_ROWS:
         raise UserError(f"inputs has {len(X)} images; send at most {MOST_ROWS} in one request.")
-    added = _new_classes(given["new_classes"])
+    added = _new_classes(given["new_classes"], classifier.attributes_.shape[1])
     n_classes = len(added) + len(classifier.class_attributes(classes))
     most = MOST_SCORES * (10 if top else 1)  # what is scored costs less than what is written
     if len(X) * n_classes > most:
@@ -78,7 +78,7 @@ def answer(
     return [{"label": best[0][0], "scores": dict(best)} for best in found.best(int(top) or None)]
 
 
-def _new_classes(given: Any) -> Mapping[str, Any]:
+def _new_classes(given: Any, q: int) -> Mapping[str, Any]:
     try:
         found = json.loads(given or "{}") if isinstance(given, str) else given
     except (ValueError, RecursionError, OverflowError):
@@ -87,6 +87,11 @@ def _new_classes(given: Any) -> Mapping[str, Any]:
         raise UserError(f"new_classes has {len(found)} classes; send at most {MOST_NEW} in one request.")
     if not isinstance(found, Mapping) or not all(isinstance(row, list) for row in found.values()):
         raise UserError('new_classes is not accepted; write {"NAME": [attribute, ...]}.')
+    for name, row in found.items():
+        if len(name) > 200 or len(row) != q:
+            raise UserError(
+                f"a new class needs a name of at most 200 letters and {q} attributes, as in training's table."
+            )
     try:
         for name, row in found.items():
             name.encode()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import skops.io
+from skops.io._protocol import PROTOCOL
 
 from zsl.errors import UserError, atomic, reason, writing
 
@@ -80,7 +81,14 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             if sum(member.file_size for member in archive.infolist()) > _MOST_EXPANDED * path.stat().st_size:
                 raise UserError(f"{path} would unpack to far more than zsl writes; run it again.")
-            _check_parts(path, json.loads(archive.read("schema.json")), allow)
+            schema = json.loads(archive.read("schema.json"))
+            if schema.get("protocol") != PROTOCOL:
+                raise UserError(f"{path} was written by another version of skops; run it again.")
+            _check_parts(path, schema, allow, {})
+            for member in archive.namelist():
+                with archive.open(member) as file:
+                    if member != "schema.json" and file.read(6) != b"\x93NUMPY":
+                        raise UserError(f"{path} holds {member}, which is no array; do not use it.")
             if not archive.comment:
                 raise UserError(f"{path} was written by another version of zsl; run it again.")
             if archive.comment != _digest(archive):
@@ -102,10 +110,23 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
     return state
 
 
-def _check_parts(path: Path, node: Any, allow: tuple[str, ...]) -> None:
-    """Raise UserError unless every part of a file is one that zsl writes, or of an allowed package."""
+def _check_parts(path: Path, node: Any, allow: tuple[str, ...], seen: dict[Any, Any]) -> None:
+    """Raise UserError unless every part of a file is one that zsl writes, or of an allowed package.
+
+    ``seen`` holds the parts so far by their numbers and arrays: skops reads a number or an array once, so that another
+    part of the same number would not be the one that was checked.
+    """
     if isinstance(node, dict):
         kind = node.get("__loader__")
+        if (kind is None and "__id__" in node) or (kind == "NdArrayNode" and node.get("type") != "numpy"):
+            raise UserError(f"{path} is not as zsl writes it; do not use it.")
+        marks = [("part", node["__id__"])] if "__id__" in node else []
+        marks += [("array", node["file"])] if kind == "NdArrayNode" else []
+        known = [seen[mark] for mark in marks if mark in seen]
+        # An array that two parts name would be unpacked twice.
+        if any(_unnumbered(k) != _unnumbered(node) or k.get("__id__") != node.get("__id__") for k in known):
+            raise UserError(f"{path} is not as zsl writes it; do not use it.")
+        seen.update(dict.fromkeys(marks, node))
         if kind is not None:
             name = f"{node.get('__module__')}.{node.get('__class__')}"
             package = name.partition(".")[0]
@@ -113,20 +134,29 @@ def _check_parts(path: Path, node: Any, allow: tuple[str, ...]) -> None:
             if not (name in _PLAIN.get(kind, ()) or ours or (package in allow and not _is_standard(package))):
                 raise UserError(f"{path} names {name}, which is no registered part of zsl; {_remedy(package)}.")
             content = node.get("content")
-            if kind == "ObjectNode" and ours and isinstance(content, dict):
-                _check_attributes(path, name, content.get("content"))
+            if kind == "ObjectNode" and ours:
+                _check_attributes(path, name, content.get("content") if isinstance(content, dict) else None)
         for value in node.values():
-            _check_parts(path, value, allow)
+            _check_parts(path, value, allow, seen)
     elif isinstance(node, list):
         for value in node:
-            _check_parts(path, value, allow)
+            _check_parts(path, value, allow, seen)
+
+
+def _unnumbered(node: Any) -> Any:
+    """A part without the numbers in it, which differ where skops writes one object twice."""
+    if isinstance(node, dict):
+        return {key: _unnumbered(value) for key, value in node.items() if key != "__id__"}
+    return [_unnumbered(value) for value in node] if isinstance(node, list) else node
 
 
 def _check_attributes(path: Path, name: str, attributes: Any) -> None:
     """Raise UserError if an object of a file replaces a method of its class."""
     module, _, leaf = name.rpartition(".")
     kind = getattr(import_module(module), leaf)
-    for attribute in attributes if isinstance(attributes, dict) else ():
+    if not isinstance(attributes, dict):
+        raise UserError(f"{path} is not as zsl writes it; do not use it.")
+    for attribute in attributes:
         if callable(getattr(kind, attribute, None)):
             raise UserError(f"{path} replaces the method {attribute} of {name}, which zsl never does; do not use it.")
 

@@ -69,7 +69,7 @@ def repair_store(uri: str, experiment: str, *, older_than: float | None = None) 
     lines = []
     for run in [r for kind in ("run", "sweep") for r in store.find("zsl.kind", kind, "attributes.status = 'RUNNING'")]:
         host, pid, started = (run.data.tags.get("zsl.process", "").split("/") + ["", "", ""])[:3]
-        process = {"host": host, "pid": int(pid) if pid.isdigit() else None, "started": started}
+        process = {"host": host, "pid": int(pid) if pid.isascii() and pid.isdigit() else None, "started": started}
         record = {"status": records.RUNNING, "process": process, "started": run.info.start_time}
         gone = _gone(record, older_than)
         if gone:
@@ -240,6 +240,9 @@ def _outgoing(record: dict[str, Any], folder: Path, uri: str | None, every: bool
     if uri is not None or tracking is None:
         keep = {k: tracking[k] for k in ("experiment", "model", "register")} if tracking else {}
         tracking = {**MLflowTracker().destination(), **keep, "uri": uri}
+    texts = [record["name"], tracking["experiment"], tracking["uri"] or "default"]
+    if not all(isinstance(t, str) and t for t in texts) or not isinstance(record["started"], int):
+        raise TypeError("its name, start, store or experiment is of another kind")
     record = _moved({**record, "tracking": tracking}, folder)
     if uri is None and tracking["complete"]:
         if _has(_open(record), tracking["run_id"]):

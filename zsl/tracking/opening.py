@@ -113,6 +113,23 @@ def environment() -> None:
         logging.getLogger(logger).setLevel(level)
 
 
+_USER, _PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
+# What log_in has put into the environment, which is not the user's own.
+_logged_in: dict[str, str] = {}
+
+
+def log_in(uri: str) -> None:
+    """Let MLflow send the login of a server to that server, and to no other that is asked afterwards."""
+    for name, value in _logged_in.items():
+        if os.environ.get(name) == value:
+            del os.environ[name]
+    _logged_in.clear()
+    login = urlsplit(credentials.completed(uri))
+    if uri.startswith("http") and login.username is not None:
+        _logged_in.update({_USER: unquote(login.username), _PASSWORD: unquote(login.password or "")})
+        os.environ.update(_logged_in)
+
+
 # --- servers ------------------------------------------------------------------------------------------------
 
 
@@ -120,13 +137,8 @@ def server(uri: str, experiment: str) -> tuple[Client, str]:
     """MLflow's client of a server or of a database on one, and the id of an experiment, created if it is absent."""
     from mlflow import MlflowClient
 
-    complete = credentials.completed(uri)
-    if uri.startswith("http"):
-        login = urlsplit(complete)
-        if login.username is not None:
-            os.environ["MLFLOW_TRACKING_USERNAME"] = unquote(login.username)
-            os.environ["MLFLOW_TRACKING_PASSWORD"] = unquote(login.password or "")
-        complete = uri
+    log_in(uri)
+    complete = uri if uri.startswith("http") else credentials.completed(uri)
     client = Client(None)
 
     def connect() -> str:

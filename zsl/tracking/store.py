@@ -255,6 +255,7 @@ def open_store(tracking: Mapping[str, Any], output_dir: Path) -> Store:
 
 def ask(store: Store, work: Callable[[Store], T]) -> T:
     """Work with a store that may hang: :class:`zsl.tracking.opening.Silent` is raised instead of waiting for ever."""
+    opening.log_in(store.uri)
     with _noting_failure(store.uri):
         return opening.answered(lambda: work(store), store.client)
 
