@@ -737,7 +737,7 @@ def damaged_compiled_kernels(t: Try) -> None:
 
 @kind
 def missing_dependency(t: Try) -> None:
-    name = ["mlflow", "h5py", "pooch", "pyarrow", "torch", "optuna", "matplotlib", "pynndescent"][t.number % 8]
+    name = ["mlflow", "h5py", "pooch", "pyarrow", "optuna", "matplotlib", "pynndescent", "PIL"][t.number % 8]
     code = (
         f"import sys; sys.modules[{name!r}] = None; sys.argv = ['zsl', *{list(TINY)!r}, 'output_dir={t.out}']\n"
         "from zsl.main import main; main()"
