@@ -262,7 +262,7 @@ def test_honest_files_go_on(tmp_path):
     (tmp_path / "c" / "model" / "mine.yaml").write_text("defaults: [ridge]\ngamma: 2\n")
     words = ("--config-dir", "c", "dataset=synthetic", "tracking=none", "save_model=false")
     assert zsl(*words, "model=mine", cwd=tmp_path).returncode == 0
-    if find_spec("hydra_plugins.hydra_joblib_launcher"):
+    if find_spec("hydra_plugins") and find_spec("hydra_plugins.hydra_joblib_launcher"):
         assert zsl(*words, "model=mine", "hydra/launcher=joblib", "-m", "seed=1,2", cwd=tmp_path).returncode == 0
     assert zsl("--config-dir", "c", "experiment=digits_splits", "--cfg", "job", cwd=tmp_path).returncode == 0
 
