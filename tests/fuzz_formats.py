@@ -171,7 +171,7 @@ def _yaml(folder: Path) -> tuple[Path, Load]:
     path = folder / "experiment" / "mine.yaml"
     path.parent.mkdir()
     path.write_text(
-        "# @package _global_\ndefaults:\n  - override /model: ridge\nseed: 3\nthreads: ${seed}\nallow_targets: [a, b]\n"
+        "# @package _global_\ndefaults:\n  - override /model: ridge\nseed: 3\nthreads: ${seed}\nsubset: {images: 3}\n"
     )
     base = resolve(compose(["model=ridge"]))
 
