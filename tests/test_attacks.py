@@ -103,7 +103,8 @@ def test_sizes_are_looked_at_before_anything_is_unpacked(stored, tmp_path, monke
     with zipfile.ZipFile(stored) as old, zipfile.ZipFile(tmp_path / "x.skops", "w", zipfile.ZIP_DEFLATED) as new:
         for name in old.namelist():
             new.writestr(name, old.read(name) + (b" " * 50_000_000 if name == "schema.json" else b""))
-    monkeypatch.setattr(skops.io, "get_untrusted_types", lambda **_: pytest.fail("the file was read"))
+    for reader in ("get_untrusted_types", "load"):
+        monkeypatch.setattr(skops.io, reader, lambda *_, **__: pytest.fail("the file was read"))
     with pytest.raises(UserError, match="would unpack to far more"):
         ZeroShotClassifier.load(tmp_path / "x.skops")
 
@@ -300,7 +301,7 @@ def test_a_schema_of_another_kind_is_refused(stored, tmp_path, old, new):  # noq
 def test_a_part_that_another_part_stands_for_is_refused(tmp_path):
     for node in ({"__id__": 7}, {"content": {"__id__": 7}}):
         with pytest.raises(UserError, match="do not use it"):
-            model_file._check_parts(tmp_path, node, (), {})
+            model_file._check_parts(tmp_path, node, (), {}, set())
 
 
 def test_arrays_are_arrays_and_named_once(stored, tmp_path):  # noqa: F811

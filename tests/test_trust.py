@@ -120,6 +120,14 @@ def test_a_store_that_hangs_costs_its_patience_once(tmp_path, monkeypatch, caplo
     assert status.read(tmp_path / "b" / "status.json")["status"] == "FINISHED"
 
 
+def test_silence_is_remembered_however_a_file_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stores.keep_silent("sqlite:///out/../s.db", tmp_path, "it hangs")
+    assert stores.silent(f"sqlite:///{tmp_path / 's.db'}", tmp_path) == "it hangs"
+    with pytest.raises(ConnectionError, match="it hangs"):
+        open_store({"uri": "sqlite:///s.db", "experiment": "zsl"}, tmp_path)
+
+
 def test_work_that_goes_on_is_no_hang(monkeypatch):
     monkeypatch.setattr(opening, "PATIENCE_S", 0.3)
 

@@ -15,7 +15,7 @@ from zsl.errors import UserError, reason
 _DEPTH, _VALUES, _LETTERS = 50, 100_000, 1_000_000
 _REFERENCE = re.compile(r"\$\{([^${}:]+)\}")
 # Flags and keys of Hydra that name folders of YAML files.
-_FLAG = re.compile(r"(?:--config-dir|-cd|--config-path|-cp)(?:=(?P<folder>.*))?\Z", re.S)
+_FLAG = re.compile(r"(?:--config-dir|-cd)(?:=(?P<folder>.*))?\Z", re.S)
 _KEY = re.compile(r"\+*hydra\.searchpath=(?P<folders>.*)\Z", re.S)
 
 

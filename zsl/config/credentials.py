@@ -1,7 +1,7 @@
 """User names and passwords in the address of a tracking store: no log, record, file or printed line shows them.
 
 The command takes them out of ``tracking.uri`` before Hydra sees it, and keeps them in an environment variable, which
-jobs in other processes inherit. :func:`zsl.tracking.store.open_store` alone puts them back.
+jobs in other processes inherit. :mod:`zsl.tracking.opening` alone puts them back, for the same server.
 """
 
 from __future__ import annotations

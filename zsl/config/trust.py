@@ -86,7 +86,7 @@ def check_content(path: Path, within: Path, text: str, content: Any) -> None:
     for entry in content.get("defaults") or ():
         words = " ".join(f"{k} {v}" for k, v in entry.items()) if isinstance(entry, Mapping) else str(entry)
         if "hydra" in words or "${" in words.partition("@")[2]:
-            _refuse(within / path, f"defaults: {words}", choice="hydra/")
+            _refuse(within / path, f"defaults: {words}")
     for key, value in content.items():
         if key == "hydra":
             _check_node(within / path, value)
@@ -124,9 +124,8 @@ def _check_keys(path: Path, key: str, value: Any) -> None:
         _check_keys(path, str(inner), content)
 
 
-def _refuse(path: Path, what: str, choice: str = "") -> None:
-    more = f", and choose in the command ({choice}NAME=...)" if choice else ""
-    raise UserError(f"{path} sets {what}, which only the command line may; remove it there{more}.")
+def _refuse(path: Path, what: str) -> None:
+    raise UserError(f"{path} sets {what}, which only the command line may; remove it there.")
 
 
 def _parsed(overrides: Iterable[str]) -> list[Any]:

@@ -84,7 +84,8 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
             schema = json.loads(archive.read("schema.json"))
             if schema.get("protocol") != PROTOCOL:
                 raise UserError(f"{path} was written by another version of skops; run it again.")
-            _check_parts(path, schema, allow, {})
+            named: set[str] = set()
+            _check_parts(path, schema, allow, {}, named)
             for member in archive.namelist():
                 with archive.open(member) as file:
                     if member != "schema.json" and file.read(6) != b"\x93NUMPY":
@@ -93,9 +94,7 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
                 raise UserError(f"{path} was written by another version of zsl; run it again.")
             if archive.comment != _digest(archive):
                 raise UserError(f"{path} is damaged: it does not hold what was written; copy it anew, or run again.")
-        # Every part was checked against the list above, which is narrower than the types that skops trusts.
-        named = skops.io.get_untrusted_types(file=path)
-        state: dict[str, Any] = skops.io.load(path, trusted=named)
+        state: dict[str, Any] = skops.io.load(path, trusted=sorted(named))
         if state.pop("format", None) != _FORMAT:
             raise UserError(f"{path} was written by another version of zsl; run it again.")
     except UserError:
@@ -110,11 +109,11 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
     return state
 
 
-def _check_parts(path: Path, node: Any, allow: tuple[str, ...], seen: dict[Any, Any]) -> None:
+def _check_parts(path: Path, node: Any, allow: tuple[str, ...], seen: dict[Any, Any], named: set[str]) -> None:
     """Raise UserError unless every part of a file is one that zsl writes, or of an allowed package.
 
     ``seen`` holds the parts so far by their numbers and arrays: skops reads a number or an array once, so that another
-    part of the same number would not be the one that was checked.
+    part of the same number would not be the one that was checked. ``named`` gets the names of the parts that pass.
     """
     if isinstance(node, dict):
         kind = node.get("__loader__")
@@ -133,14 +132,15 @@ def _check_parts(path: Path, node: Any, allow: tuple[str, ...], seen: dict[Any, 
             ours = kind in ("ObjectNode", "FunctionNode", "TupleNode") and _is_registered(name)
             if not (name in _PLAIN.get(kind, ()) or ours or (package in allow and not _is_standard(package))):
                 raise UserError(f"{path} names {name}, which is no registered part of zsl; {_remedy(package)}.")
+            named.add(name)
             content = node.get("content")
             if kind == "ObjectNode" and ours:
                 _check_attributes(path, name, content.get("content") if isinstance(content, dict) else None)
         for value in node.values():
-            _check_parts(path, value, allow, seen)
+            _check_parts(path, value, allow, seen, named)
     elif isinstance(node, list):
         for value in node:
-            _check_parts(path, value, allow, seen)
+            _check_parts(path, value, allow, seen, named)
 
 
 def _unnumbered(node: Any) -> Any:

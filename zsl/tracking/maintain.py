@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -15,6 +14,7 @@ from zsl.runs import status as records
 from zsl.runs.folder import Tracker
 from zsl.runs.jobs import end_sweep, jobs_of
 from zsl.runs.lock import remove_stale
+from zsl.tracking.opening import is_damage
 from zsl.tracking.store import Store, ask, forget, open_store
 from zsl.tracking.tracker import MLflowTracker, one_line
 
@@ -67,14 +67,14 @@ def repair_store(uri: str, experiment: str, *, older_than: float | None = None) 
     """Set runs of a store that are RUNNING without a process to KILLED; this needs none of their folders."""
     store = open_store({"uri": uri, "experiment": experiment}, Path())
     lines = []
-    for run in [r for kind in ("run", "sweep") for r in store.find("zsl.kind", kind, "attributes.status = 'RUNNING'")]:
+    running = "attributes.status = 'RUNNING'"
+    for run in ask(store, lambda s: [r for kind in ("run", "sweep") for r in s.find("zsl.kind", kind, running)]):
         host, pid, started = (run.data.tags.get("zsl.process", "").split("/") + ["", "", ""])[:3]
         process = {"host": host, "pid": int(pid) if pid.isascii() and pid.isdigit() else None, "started": started}
         record = {"status": records.RUNNING, "process": process, "started": run.info.start_time}
         gone = _gone(record, older_than)
         if gone:
-            store.client.set_tag(run.info.run_id, "zsl.error", "its process was killed")
-            store.client.set_terminated(run.info.run_id, records.KILLED)
+            ask(store, partial(Store.mark_killed, run=run.info.run_id))
             lines.append(f"{run.info.run_name} ({run.info.run_id}): KILLED")
         elif gone is None:
             lines.append(_left_alone(run.info.run_name, record))
@@ -204,6 +204,10 @@ def upload(
 _UNUSABLE = (KeyError, TypeError, AttributeError, ValueError)
 
 
+# What a record says of a store that does not have the run.
+_UNSENT = {"run_id": None, "parent": None, "model_logged": False, "complete": False}
+
+
 def _named(path: Path, error: Exception) -> str:
     log.warning("%s is left out (%s).", path, one_line(error))
     return f"{path}: {one_line(error)}"
@@ -215,10 +219,10 @@ def _deliver(store: Store, record: dict[str, Any], folder: Path, allow: tuple[st
         ask(store, partial(_send, record=record, folder=folder, allow=allow))
     except _UNUSABLE:
         raise
-    except Exception:
-        if "malformed" not in str(sys.exc_info()[1]):
+    except Exception as error:
+        if not is_damage(error):
             raise
-        record["tracking"] |= {"run_id": None, "parent": None, "model_logged": False, "complete": False}
+        record["tracking"] |= _UNSENT
         ask(_open(record), partial(_send, record=record, folder=folder, allow=allow))
 
 
@@ -247,7 +251,7 @@ def _outgoing(record: dict[str, Any], folder: Path, uri: str | None, every: bool
     if uri is None and tracking["complete"]:
         if _has(_open(record), tracking["run_id"]):
             return None
-        record["tracking"] = {**tracking, "run_id": None, "parent": None, "model_logged": False, "complete": False}
+        record["tracking"] = {**tracking, **_UNSENT}
     return record
 
 

@@ -208,7 +208,7 @@ def sound(path: Path, *, thorough: bool = False) -> bool:
             versions = connection.execute("SELECT * FROM alembic_version").fetchall() if tables >= _TABLES else []
             checked = connection.execute("PRAGMA quick_check(1)").fetchone() if thorough else ("ok",)
     except sqlite3.OperationalError as error:
-        if "malformed" not in str(error) and "disk I/O error" not in str(error):
+        if not is_damage(error) and "disk I/O error" not in str(error):
             raise
         return False
     except sqlite3.DatabaseError:  # the file is no database, or the database is malformed
@@ -216,6 +216,11 @@ def sound(path: Path, *, thorough: bool = False) -> bool:
     if tables and not tables & _TABLES:
         raise FileExistsError(17, "it holds the tables of something else; name another file", str(path))
     return len(versions) == 1 and checked == ("ok",)
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether an error says that a database file is damaged, whichever library passes SQLite's words on."""
+    return any(words in str(error) for words in ("malformed", "not a database"))
 
 
 def replace_if_damaged(path: Path) -> None:
@@ -308,7 +313,7 @@ def experiment_id(client: Any, name: str, artifacts: str | None = None) -> str:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Let one process in at a time: SQLite locks files on every system, and unlocks them when a process dies."""
+    """Let one process in at a time; the lock is SQLite's, and the system frees it when a process dies."""
     with closing(sqlite3.connect(path, timeout=300, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         yield

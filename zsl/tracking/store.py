@@ -117,6 +117,11 @@ class Store:
         self.client.set_terminated(run, record["status"], record.get("ended"))
         record["tracking"]["complete"] = True
 
+    def mark_killed(self, run: str) -> None:
+        """End a run whose process was killed, and whose folder may be gone."""
+        self.client.set_tag(run, "zsl.error", "its process was killed")
+        self.client.set_terminated(run, records.KILLED)
+
     # --- sweeps ---------------------------------------------------------------------------------------------
 
     def begin_sweep(self, sweep: dict[str, Any]) -> str:
@@ -233,9 +238,8 @@ def open_store(tracking: Mapping[str, Any], output_dir: Path) -> Store:
     Exception
         Whatever MLflow, a database or the network raises.
     """
-    uri, name = tracking["uri"] or opening.address(output_dir / "mlflow.db"), tracking["experiment"]
+    uri, name = _address(tracking["uri"], output_dir), tracking["experiment"]
     path = opening.file_of(uri) if uri.startswith(opening.SQLITE) else None
-    uri = uri if path is None else opening.address(path)
     since, why = _down.get(uri, (-math.inf, ""))
     if time.monotonic() < since:
         raise ConnectionError(why)
@@ -270,7 +274,7 @@ def _noting_failure(uri: str) -> Iterator[None]:
             _down[uri] = (math.inf, str(error))
         elif uri.startswith("http"):
             _down[uri] = (time.monotonic() + _PATIENCE_S, str(error))
-        elif "malformed" in str(error) or "not a database" in str(error):
+        elif opening.is_damage(error):
             with suppress(OSError, sqlite3.Error):
                 opening.replace_if_damaged(opening.file_of(uri))
         for key in [k for k in _opened if k[0] == uri]:
@@ -280,19 +284,25 @@ def _noting_failure(uri: str) -> Iterator[None]:
 
 def silent(uri: str | None, output_dir: Path) -> str:
     """Why the store is not asked again in this process, or nothing."""
-    until, why = _down.get(uri or opening.address((output_dir / "mlflow.db").resolve()), (0.0, ""))
+    until, why = _down.get(_address(uri, output_dir), (0.0, ""))
     return why if until == math.inf else ""
 
 
 def keep_silent(uri: str | None, output_dir: Path, why: str) -> None:
     """Do not ask a store in this process, since another process of the same sweep found out that it does not answer."""
-    _down[uri or opening.address((output_dir / "mlflow.db").resolve())] = (math.inf, why)
+    _down[_address(uri, output_dir)] = (math.inf, why)
 
 
 def forget() -> None:
     """Forget which stores are open and which servers did not answer."""
     _opened.clear()
     _down.clear()
+
+
+def _address(uri: str | None, output_dir: Path) -> str:
+    """The one form of a store's address, under which it is known here."""
+    uri = uri or opening.address(output_dir / "mlflow.db")
+    return opening.address(opening.file_of(uri)) if uri.startswith(opening.SQLITE) else uri
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
