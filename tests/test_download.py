@@ -213,7 +213,7 @@ def test_by_the_command_line(server, tmp_path, capsys):
     (tmp_path / "file").write_text("x")
     for wrong, sentence in (
         ([*arguments, "--url", f"{server}/gone/other.zip"], "cannot be downloaded"),
-        (["download", "digits"], "digits comes with the package; what can be downloaded: awa1"),
+        (["download", "digits"], "digits comes with the package; what can be downloaded: cifar_awa, awa1"),
         (["download", "awa3"], "awa3 is not known (did you mean awa"),
         ([*arguments, "--form", "nothing"], "--form nothing does not exist for awa2; it has: xlsa17"),
         ([*arguments[:3], str(tmp_path / "file")], "choose another folder with --data-dir"),

@@ -25,8 +25,17 @@ from zsl.models import CoupledDictionaries
 QUIET = ["tracking=none"]
 
 
-def test_digits_by_default(tmp_path, capsys):
+def test_the_default_run(tmp_path, capsys):
     result = run(compose(QUIET), tmp_path)
+    assert result.key["split"]["unseen"] == ["horse", "blue+whale", "seal", "dolphin"]
+    assert result.metrics["aag/acc_class"] == pytest.approx(0.409, abs=2e-3)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "4 unseen classes, 800 test images, chance 0.250" in out
+    assert "was trained on ImageNet" in out
+
+
+def test_digits(tmp_path, capsys):
+    result = run(compose([*QUIET, "dataset=digits"]), tmp_path)
     # All three stages of the default inference, the last one also under plain names.
     for stage in ("aag", "aaw", "taaw"):
         assert result.metrics[f"{stage}/acc_class"] > 0.5  # chance 0.333
@@ -42,7 +51,7 @@ def test_digits_by_default(tmp_path, capsys):
 
 
 def test_run_folder_is_complete(tmp_path):
-    result = run(compose([*QUIET, "inference=aag", "model.n_iter=1"]), tmp_path)
+    result = run(compose([*QUIET, "dataset=digits", "inference=aag", "model.n_iter=1"]), tmp_path)
     files = {"results.json", "config.yaml", "per_class.csv", "dictionaries.npz", "model.skops", "status.json"}
     files |= {"predictions.csv"}
     assert {p.name for p in tmp_path.iterdir()} == files
@@ -88,14 +97,14 @@ def test_unseen_labels_change_nothing_but_the_metrics(monkeypatch):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["split=645_72"], r"split=645_72 belongs to dataset=sun; dataset=digits has: .*combination, file, fixed"),
-        (["feature=vgg19"], r"feature=vgg19 does not exist for dataset=digits; it has: pixels"),
+        (["split=645_72", "dataset=digits"], r"belongs to dataset=sun; dataset=digits has: .*combination, file, fixed"),
+        (["feature=vgg19", "dataset=digits"], r"feature=vgg19 does not exist for dataset=digits; it has: pixels"),
         (["seed=1.5"], r"seed=1.5 is not accepted: it should be a valid integer"),
         (["solver.max_iter=abc"], r"^solver.max_iter='abc' is not accepted"),
         (["inference.spread.mu=0"], r"inference.spread.mu=0 is not accepted: it should be greater than 0"),
         (["inference=taaw", "inference.labels=own"], r"attributes=aware and inference.labels=own do not go together"),
         (["dataset=xlsa17"], r"dataset.root has no value yet"),
-        (["split.n_unseen=10"], r"split.n_unseen=10 leaves no seen class"),
+        (["dataset=digits", "split.n_unseen=10"], r"split.n_unseen=10 leaves no seen class"),
         (["dataset.shuffle_attributes=x"], r"dataset.shuffle_attributes='x' is not accepted"),
     ],
 )

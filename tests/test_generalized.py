@@ -184,7 +184,9 @@ def test_the_calibrated_offset_follows_the_scale_of_the_scores():
     from zsl import compose, run
     from zsl.experiment.metrics import spread
 
-    metrics = run(compose(["model=bidilel", "tracking=none", "evaluation={generalized:true,calibrate:true}"])).metrics
+    metrics = run(
+        compose(["dataset=digits", "model=bidilel", "tracking=none", "evaluation={generalized:true,calibrate:true}"])
+    ).metrics
     assert metrics["gzsl_h"] > 0.45  # the value without an offset
     scores = np.random.default_rng(0).standard_normal((20, 5))
     assert_allclose(spread(3 * scores + 7), 3 * spread(scores))

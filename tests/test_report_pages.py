@@ -93,7 +93,7 @@ def test_the_module_runs_from_a_shell(report_runs, tmp_path):
 
 def test_the_panel_of_a_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(panel, "tsne", lambda V, seed: V[:, :2])  # t-SNE takes seconds
-    run(compose(["experiment=figure", "model.n_iter=2"]), tmp_path / "run")
+    run(compose(["experiment=figure", "dataset=digits", "model.n_iter=2"]), tmp_path / "run")
     command.main(["figure", str(tmp_path)])
     svg = (tmp_path / "run" / "figure.svg").read_text()
     assert svg.count("labels spread") == 2

@@ -57,7 +57,7 @@ def test_sound_data_are_quiet(toy, warned):
     ],
 )  # fmt: skip
 def test_settings_that_make_a_run_worthless(overrides, sentences):
-    found = run(compose(["model.n_iter=2", *overrides, *QUIET])).warnings
+    found = run(compose(["dataset=digits", "model.n_iter=2", *overrides, *QUIET])).warnings
     for sentence in sentences:
         assert any(re.search(sentence, w) for w in found), (sentence, found)
 

@@ -1,4 +1,4 @@
-"""``python -m zsl.data list | check | convert | download``: what data there is, and whether it is in order."""
+"""``python -m zsl.data list | check | convert | download | build``: what data there is, and whether it is in order."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python -m zsl.data", description="The data that zsl can read.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="list|check|convert|download")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="list|check|convert|download|build")
     where = Parser(add_help=False)
     where.add_argument("--data-dir", metavar="FOLDER", help="where the benchmarks lie (default: $ZSL_DATA or ./data)")
     chosen = Parser(add_help=False)
-    chosen.add_argument("name", metavar="NAME", help="a dataset: awa1, awa2, cub, sun, apy, xlsa17, tabular, ...")
+    chosen.add_argument("name", metavar="NAME", help="a dataset: cifar_awa, awa2, cub, sun, xlsa17, tabular, ...")
     chosen.add_argument("--root", metavar="FOLDER", help="its folder, if not the usual one")
     chosen.add_argument("overrides", metavar="KEY=VALUE", nargs="*",
                         help="as for zsl.main: feature.name=NAME, split=random, dataset.semantics=image")  # fmt: skip
@@ -50,10 +50,15 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     convert.add_argument("--format", choices=("xlsa17", "npz"), default="xlsa17")
     download = commands.add_parser("download", parents=[where], help="fetch it from its own site, and unpack it")
     download.set_defaults(run=_download)
-    download.add_argument("name", metavar="NAME", help="awa1, awa2, cub, sun or apy")
+    download.add_argument("name", metavar="NAME", help="cifar_awa, awa1, awa2, cub, sun or apy")
     download.add_argument("--form", metavar="FORM", help="xlsa17 (default), standard_split, base, features, images")
     download.add_argument("--url", help="another address of the same archive, such as a mirror")
     download.add_argument("--hash", metavar="ALGORITHM:DIGEST", help="the checksum that the archive must have")
+    build = commands.add_parser("build", parents=[where], help="make a dataset's features again from its images")
+    build.set_defaults(run=_build)
+    build.add_argument("name", metavar="NAME", choices=("cifar_awa",), help="cifar_awa")
+    build.add_argument("--images", metavar="FOLDER", required=True, type=Path, help="holds the archives of CIFAR")
+    build.add_argument("--to", metavar="FOLDER", type=Path, help="default: cifar_awa in the data folder")
     # data_dir=FOLDER is how zsl.main has it; every command here takes it too.
     words = [f"--data-dir={w.removeprefix('data_dir=')}" if w.startswith("data_dir=") else w for w in argv]
     arguments, rest = parser.parse_known_args(words)
@@ -176,12 +181,23 @@ def _convert(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _build(arguments: argparse.Namespace) -> int:
+    from zsl.data.cifar import build
+
+    target = (arguments.to or _data_dir(arguments) / arguments.name).expanduser()
+    print(f"{build(arguments.images.expanduser(), target)} is read by dataset=cifar_awa feature.name=lite0_1280")
+    return 0
+
+
+def _data_dir(arguments: argparse.Namespace) -> Path:
+    return Path(arguments.data_dir or os.environ.get("ZSL_DATA") or "data").expanduser()
+
+
 def _download(arguments: argparse.Namespace) -> int:
     from zsl.data.download import download
 
-    data_dir = Path(arguments.data_dir or os.environ.get("ZSL_DATA") or "data").expanduser()
     for path in download(
-        arguments.name, data_dir, form=arguments.form, url=arguments.url, known_hash=arguments.hash,
+        arguments.name, _data_dir(arguments), form=arguments.form, url=arguments.url, known_hash=arguments.hash,
         progress=sys.stderr.isatty(),
     ):  # fmt: skip
         print(path)

@@ -35,10 +35,20 @@ _XLSA17 = {
     "xlsa17": Archive("https://datasets.d2.mpi-inf.mpg.de/xian/xlsa17.zip", 880),
     "standard_split": Archive("https://datasets.d2.mpi-inf.mpg.de/xian/standard_split.zip", 2, into="xlsa17/data"),
 }
+_CIFAR = "https://www.cs.toronto.edu/~kriz"
 _AWA2, _SUN = "https://cvml.ista.ac.at/AwA2", "https://cs.brown.edu/~gmpatter/Attributes"
 
 ENTRIES: dict[str, Entry] = {
     "digits": Entry("CC BY 4.0", "Alpaydin, Kaynak: Optical Recognition of Handwritten Digits, UCI 1998"),
+    "cifar_awa": Entry(
+        "images: no licence stated; attributes free to use",
+        f"Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009; {_GBU}; Tan, Le: EfficientNet, ICML "
+        "2019",
+        {
+            "cifar10": Archive(f"{_CIFAR}/cifar-10-python.tar.gz", 163, "md5:c58f30108f718f92721af3b95e74349a"),
+            "cifar100": Archive(f"{_CIFAR}/cifar-100-python.tar.gz", 161, "md5:eb9058c3a382ffc7106e4002c42a8d85"),
+        },
+    ),
     "awa1": Entry(
         "features and tables: research use (images are not distributed any more)",
         f"Lampert, Nickisch, Harmeling: Attribute-Based Classification, TPAMI 2014; {_GBU}",
