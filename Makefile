@@ -98,9 +98,11 @@ $(PY):
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): pyproject.toml | $(PY)
+	@echo "installing zsl and its libraries, some minutes, once"
 	$(PY) -m pip install --quiet --editable .
 	@touch $@
 
 $(STAMP_DEV): pyproject.toml | $(PY)
+	@echo "installing zsl, its libraries and the tools for tests, some minutes, once"
 	$(PY) -m pip install --quiet --editable '.[dev]'
 	@touch $@ $(STAMP)

@@ -12,11 +12,12 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "zsl"
 # What each package or file of zsl may import of the others.
-GROUND = {"errors", "text", "checks", "linalg", "config"}
+GROUND = {"errors", "text", "checks", "linalg", "config", "progress"}
 METHOD = {"sparse", "data", "models", "inference", "evaluation", "model_selection"}
 MAY_IMPORT = {
     "errors": set(),
     "text": set(),
+    "progress": set(),
     "checks": {"errors"},
     "linalg": {"checks"},
     "config": {"errors", "text", "checks"},

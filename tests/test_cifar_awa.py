@@ -87,7 +87,7 @@ def test_other_features_of_the_same_images(tmp_path):
     np.savez(tmp_path / "fewer.npz", **stored)
     with pytest.raises(UserError, match="lacks 1 of the 4904 images"):
         cifar_awa.load(str(tmp_path), feature="fewer", cache="off")
-    with pytest.raises(UserError, match="other.mat .or .npz. is missing; the folder has: fewer, mine"):
+    with pytest.raises(UserError, match=r"other.mat .or .npz. is missing; the folder has: fewer, mine"):
         cifar_awa.load(str(tmp_path), feature="other", cache="off")
     with pytest.raises(UserError, match="data build cifar_awa"):
         cifar_awa.load(str(tmp_path / "no"), feature="lite0_1280")

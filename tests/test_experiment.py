@@ -30,7 +30,9 @@ def test_the_default_run(tmp_path, capsys):
     assert result.key["split"]["unseen"] == ["horse", "blue+whale", "seal", "dolphin"]
     assert result.metrics["aag/acc_class"] == pytest.approx(0.409, abs=2e-3)
     out = " ".join(capsys.readouterr().out.split())
-    assert "4 unseen classes, 800 test images, chance 0.250" in out
+    assert "800 images of 4 unseen classes; guessing is right for 0.250" in out
+    assert "taaw (the answer)" in out and "0.510 ± 0.014" in out
+    assert "protocol transductive: all test images were used together; training used the attributes" in out
     assert "was trained on ImageNet" in out
 
 
@@ -46,7 +48,7 @@ def test_digits(tmp_path, capsys):
     assert result.key["split"]["unseen"] == ["two", "four", "six"]
     assert "unlabelled test images" in result.key["information_used"]
     out = " ".join(capsys.readouterr().out.split())
-    assert "3 unseen classes, 539 test images, chance 0.333" in out
+    assert "539 images of 3 unseen classes; guessing is right for 0.333" in out
     assert str(tmp_path) in out
 
 

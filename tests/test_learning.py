@@ -15,9 +15,9 @@ from zsl.errors import UserError
 from zsl.models.coupled import CoupledDictionaries
 from zsl.models.coupling import ImageAttributes, Joint, Visual
 from zsl.models.rows import Rows
+from zsl.progress import Bar
 from zsl.sparse import Codes, learning, objective, sparse_encode
 from zsl.sparse.dictionary import duplicate_atoms
-from zsl.sparse.progress import Bar
 from zsl.sparse.statistics import accumulate, compressed, total_objective
 
 

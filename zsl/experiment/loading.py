@@ -20,6 +20,7 @@ def load(setup: Setup) -> ZeroShotData:
 
     Nothing is pre-processed; missing attributes are NaN or kept.
     """
+    log.info("loading %s", setup.config["dataset"]["name"])
     table = setup.read()
     data = ZeroShotData.from_table(table, setup.split(table), missing=setup.missing)
     for message in data.notes:

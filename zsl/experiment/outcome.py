@@ -14,6 +14,7 @@ from zsl.experiment.selection import Selection
 from zsl.experiment.setup import Setup
 from zsl.experiment.signs import of_run
 from zsl.inference import Prediction
+from zsl.progress import compilation
 from zsl.runs.result import SELECTED, Result, versions
 
 log = logging.getLogger(__name__)
@@ -23,16 +24,19 @@ _PLACES = ("root", "missing_splits")
 
 
 class Clock:
-    """Measures the steps of a run in seconds."""
+    """Measures the steps of a run in seconds, without the time that compiling kernels takes."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
+        self._last, self._compiled = time.perf_counter(), compilation.seconds
 
     def lap(self, step: str) -> None:
         """Record as the time of a step what passed since the last call."""
-        now = time.perf_counter()
-        self.seconds[f"time_{step}_s"], self._last = now - self._last, now
+        now, compiled = time.perf_counter(), compilation.seconds - self._compiled
+        self.seconds[f"time_{step}_s"] = now - self._last - compiled
+        if compiled:
+            self.seconds["time_compile_s"] = self.seconds.get("time_compile_s", 0.0) + compiled
+        self._last, self._compiled = now, compilation.seconds
 
 
 def evaluate(
@@ -59,12 +63,23 @@ def evaluate(
         per_class=metrics.per_class(prediction, data),
         curves=metrics.curves(fitted.model_),
         versions=versions(),
+        sizes=sizes(data, fitted.model_),
         trials=selection.trials if selection else [],
         confusion=metrics.confusion(prediction.chosen, data),
         arrays={name: array for name, array in dictionaries.items() if array is not None},
         prediction=prediction,
         warnings=warnings,
     )
+
+
+def sizes(data: ZeroShotData, model: Any) -> dict[str, int]:
+    """How many images, classes, features, attributes and atoms a run has."""
+    atoms = {"atoms": len(model.Dx_)} if hasattr(model, "Dx_") else {}
+    return {
+        "training_images": len(data.X), "seen_classes": len(data.seen), "test_images": len(data.X_unseen),
+        "unseen_classes": len(data.unseen), "features": data.X.shape[1], "attributes": data.attributes.shape[1],
+        **atoms,
+    }  # fmt: skip
 
 
 def result_key(

@@ -17,6 +17,7 @@ from zsl.evaluation import class_accuracy
 from zsl.experiment.search import Range, Settings, Space
 from zsl.experiment.setup import Setup
 from zsl.model_selection.holdout import folds, held_out
+from zsl.progress import Bar
 
 log = logging.getLogger(__name__)
 
@@ -69,13 +70,17 @@ def select(setup: Setup, data: ZeroShotData) -> tuple[Setup, Selection | None]:
         trials = tuning.trials()
         classifiers = [setup.with_settings(settings).classifier for settings in trials]
         accuracy = np.empty((len(trials), len(sets)))
-        for f, part in enumerate(held_out(data, sets)):
-            accuracy[:, f] = accuracies(classifiers, part)
-            log.info("tune: fold %d of %d, best accuracy %.3f", f + 1, len(sets), accuracy[:, f].max())
+        with Bar(f"tuning {len(trials)} settings", len(trials) * len(sets)) as bar:
+            for f, part in enumerate(held_out(data, sets)):
+                accuracy[:, f] = accuracies(classifiers, part, bar)
     mean = accuracy.mean(axis=1)
+    error = accuracy[int(mean.argmax())].std(ddof=1) / np.sqrt(len(sets)) if len(sets) > 1 else np.nan
     best = trials[int(mean.argmax())]
     _say_if_at_edge(best, tuning.space)
-    log.info("tune: %d trials, chosen %s with %.3f on validation classes", len(trials), best, mean.max())
+    log.info(
+        "tuning chose %s of %d settings: accuracy %.3f on validation classes, standard error %.3f over %d folds",
+        ", ".join(f"{k}={v}" for k, v in best.items()), len(trials), mean.max(), error, len(sets),
+    )  # fmt: skip
     selection = Selection(
         settings=best,
         trials=[
@@ -87,12 +92,13 @@ def select(setup: Setup, data: ZeroShotData) -> tuple[Setup, Selection | None]:
     return setup.with_settings(best), selection
 
 
-def accuracies(classifiers: Sequence[ZeroShotClassifier], data: ZeroShotData) -> list[float]:
+def accuracies(classifiers: Sequence[ZeroShotClassifier], data: ZeroShotData, bar: Bar) -> list[float]:
     """Mean per-class accuracy of each classifier on one fold; what their fits share is computed once."""
     found = [0.0] * len(classifiers)
     for i, fitted in ZeroShotClassifier.fit_many(classifiers, data):
         scores = fitted.predict_stages(data.X_unseen).scores
         found[i] = float(np.mean(list(class_accuracy(scores, data.y_unseen).values())))
+        bar.step(accuracy=found[i])
     return found
 
 
@@ -104,19 +110,18 @@ def _one_by_one(setup: Setup, data: ZeroShotData, sets: Sequence[Array]) -> tupl
     known: dict[str, list[float]] = {}
     trials = setup.tuning.suggestions()
     settings = next(trials)
-    while True:
-        name = json.dumps(settings, sort_keys=True, default=str)
-        if name not in known:
-            classifier = setup.with_settings(settings).classifier
-            known[name] = [accuracies([classifier], part)[0] for part in held_out(data, sets)]
-        tried.append(settings)
-        rows.append(known[name])
-        value = float(np.mean(known[name]))
-        log.info("tune: trial %d, accuracy %.3f with %s", len(tried), value, settings)
-        try:
-            settings = trials.send(value)
-        except StopIteration:
-            return tried, np.array(rows)
+    with Bar(f"tuning {setup.tuning.n_trials} settings", setup.tuning.n_trials * len(sets)) as bar:
+        while True:
+            name = json.dumps(settings, sort_keys=True, default=str)
+            if name not in known:
+                classifier = setup.with_settings(settings).classifier
+                known[name] = [accuracies([classifier], part, bar)[0] for part in held_out(data, sets)]
+            tried.append(settings)
+            rows.append(known[name])
+            try:
+                settings = trials.send(float(np.mean(known[name])))
+            except StopIteration:
+                return tried, np.array(rows)
 
 
 def _say_if_at_edge(chosen: Settings, space: Space) -> None:
@@ -128,4 +133,6 @@ def _say_if_at_edge(chosen: Settings, space: Space) -> None:
             numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
             edge = len(numbers) == len(values) > 2 and chosen[key] in (min(numbers), max(numbers))
         if edge:
-            log.info("tune: the chosen %s=%s is at the edge of its grid; a wider grid may be better", key, chosen[key])
+            log.info(
+                "tuning: the chosen %s=%s is at the edge of its grid; a wider grid may be better", key, chosen[key]
+            )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hydra.experimental.callback import Callback
 
+from zsl.progress import time_left
 from zsl.runs import status as records
 
 if TYPE_CHECKING:
@@ -87,7 +88,17 @@ class Sweep(Callback):
             return
         overrides = [str(o) for o in config.hydra.overrides.task]
         mine = [o for o in overrides if o.lstrip("+").partition("=")[0] in self.sweep["swept"]]
+        self._say(config.hydra.job.get("num"), mine)
         belongs_to({**self.sweep, "overrides": mine}, tracker(config))
+
+    def _say(self, number: int | None, overrides: list[str]) -> None:
+        """Which job of how many starts, and how long the rest will take at the pace of those before."""
+        total = self.sweep["jobs"]
+        if number is None or not total or total == 1:
+            return
+        seconds = (records.now_ms() - self.sweep["started"]) / 1000
+        left = f", {time_left(seconds, number, total - number)}" if number else ""
+        log.info("job %d of %d%s: %s", number + 1, total, left, " ".join(overrides))
 
     def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
         """Drop the job's configurations, which Hydra would keep until the last job of a sweep has ended."""

@@ -11,6 +11,13 @@ from zsl.inference.rules import NATIVE, TRANSDUCTIVE
 # The paper's names for pairs of rules; any other pair is called by the names of both rules.
 _PAPER_NAMES = {("agnostic", "nearest"): "aag", ("aware", "nearest"): "aaw", ("aware", "spread"): "taaw"}
 
+_MEANINGS = {
+    "aag": "AAg: attributes from features alone, nearest class",
+    "aaw": "AAw: attributes drawn to the unseen classes, nearest class",
+    "taaw": "TAAw: as AAw, then labels spread over all test images",
+    NATIVE: "the model's own scores",
+}
+
 
 @dataclass
 class Stage:
@@ -27,6 +34,12 @@ class Stage:
     """The largest duality gap of the test images' codes; 0 where there are no codes with a certificate"""
     pair: tuple[str, str] = ("", "")
     """The names of the attribute rule and of the label rule"""
+
+    @property
+    def meaning(self) -> str:
+        """What the stage does, in words."""
+        attributes, labels = self.pair
+        return _MEANINGS.get(self.name, f"{attributes} attributes, label rule {labels}")
 
     @property
     def transductive(self) -> bool:

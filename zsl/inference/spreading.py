@@ -147,7 +147,7 @@ def spread_report(
     if unreached.any():
         log.info("%d of %d test images are connected to no class and take the nearest one", unreached.sum(), L)
         F[unreached] = nearest(Z_hat[unreached], Z_unseen)
-    log.info("labels spread in %d iterations, residual at most %.1e", found.n_iter, found.residual.max(initial=0))
+    log.debug("labels spread in %d iterations, residual at most %.1e", found.n_iter, found.residual.max(initial=0))
     return replace(found, scores=F)
 
 

@@ -20,6 +20,7 @@ from zsl.evaluation.calibration import fit_temperature, nll
 from zsl.evaluation.generalized import best_offset
 from zsl.inference.prediction import Prediction
 from zsl.model_selection.holdout import held_out, random_sets
+from zsl.progress import Bar
 
 log = logging.getLogger(__name__)
 
@@ -126,17 +127,18 @@ def validate(
     """
     sets = random_sets(len(data.seen), len(data.unseen), n_splits, seed)
     found = []
-    for i, part in enumerate(held_out(data, sets)):
-        raise_if_interrupted()
-        if generalized:
-            part = part.put_aside(_TEST_SHARE, seed + i)
-        fitted = clone(classifier).fit_data(part)
-        names = [part.class_names[c] for c in part.unseen]
-        split = ValidationSplit(names, fitted.predict_stages(part.X_unseen), part.y_unseen, len(part.seen))
-        if generalized:
-            split.generalized, split.y_generalized = predict_generalized(fitted, part)
-        found.append(split)
-        log.info("validation split %d of %d is done", i + 1, len(sets))
+    with Bar("validation splits of the seen classes", len(sets)) as bar:
+        for i, part in enumerate(held_out(data, sets)):
+            raise_if_interrupted()
+            if generalized:
+                part = part.put_aside(_TEST_SHARE, seed + i)
+            fitted = clone(classifier).fit_data(part)
+            names = [part.class_names[c] for c in part.unseen]
+            split = ValidationSplit(names, fitted.predict_stages(part.X_unseen), part.y_unseen, len(part.seen))
+            if generalized:
+                split.generalized, split.y_generalized = predict_generalized(fitted, part)
+            found.append(split)
+            bar.step()
     return found
 
 

@@ -16,7 +16,7 @@ from zsl.report.figures import COLOURS
 from zsl.report.formats import STYLE
 from zsl.report.records import settings_of, text_of
 from zsl.report.statistics import last_accuracy
-from zsl.runs.files import settings as how_chosen
+from zsl.runs.summary import settings as how_chosen
 
 # A browser draws so many runs without waiting.
 MAX_RUNS = 5000

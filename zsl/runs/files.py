@@ -1,10 +1,9 @@
-"""The files of a run folder, and the table that ends a run."""
+"""The files of a run folder."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -25,9 +24,6 @@ log = logging.getLogger(__name__)
 
 CONFIG, PER_CLASS, DICTIONARIES = "config.yaml", "per_class.csv", "dictionaries.npz"
 PREDICTIONS, POINTS = "predictions.csv", "predictions.npz"
-
-# Metrics that the table after a run shows; all metrics are in results.json.
-_SHOWN = ("hit_", "acc_class", "gzsl_")
 
 
 def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], folder: Path) -> None:
@@ -113,71 +109,6 @@ def write_points(classes: Sequence[str], Z_unseen: Array, y: Array, stages: Sequ
 def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     with atomic(path) as part:
         np.savez(part, **arrays)  # type: ignore[arg-type]
-
-
-def show(result: Result, folder: Path, link: str | None) -> None:
-    """Print the stages' metrics as a table, and where everything is."""
-    from rich.console import Console
-    from rich.table import Table
-
-    key = result.key
-    stages = list(dict.fromkeys(name.split("/")[0] for name in result.metrics if "/" in name))
-    known = dict.fromkeys(name.split("/")[1] for name in result.metrics if "/" in name)
-    columns = [name for name in known if name.startswith(_SHOWN)]
-    table = Table("stage")
-    for column in columns:
-        table.add_column(column, justify="right")
-    answer = result.prediction.chosen.name
-    for stage in stages:
-        values = [result.metrics.get(f"{stage}/{column}", math.nan) for column in columns]
-        table.add_row(f"{stage} (the answer)" if stage == answer else stage, *(f"{v:.3f}" for v in values))
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=140)  # a pipe or a log file has no width of its own
-    console.print(_heading(result), highlight=False)
-    if columns:
-        console.print(table)
-    lines = {
-        "accuracy": "" if columns else f"no test image has a known class; the answers are in {PREDICTIONS}",
-        "uses": "; ".join(key["information_used"]),
-        "settings": settings(key),
-        "time": f"fit {result.metrics['time_fit_s']:.2f} s, inference {result.metrics['time_infer_s']:.2f} s",
-        "folder": folder,
-        "tracking": link,
-    }
-    if key["dataset"].get("shuffle_attributes") is not None:
-        lines = {"control": "the attribute table is shuffled over classes", **lines}
-    if key.get("decision"):
-        used = "is used" if key["decision"]["use_transductive"] else "is not used, the inductive rule stands"
-        lines["fallback"] = f"the transductive rule {used}: {key['decision']['reason']}"
-    for word, text in lines.items():
-        if text:
-            console.print(f"{word:8} {text}", soft_wrap=True, highlight=False, markup=False)
-
-
-def _heading(result: Result) -> str:
-    """What the result is of, how many classes and images were tested, and the accuracy of guessing."""
-    key, n = result.key, len(result.per_class)
-    drawn = key["split"].get("seed")
-    split = key["split"]["name"] + ("" if drawn in (None, key["seed"]) else f" (split.seed {drawn})")
-    images = sum(row["predicted"] for row in result.per_class)
-    unknown = images - sum(row["images"] for row in result.per_class)
-    return (
-        f"[bold]{key['dataset']['name']} / {key['feature']['name']} / {split} / seed {key['seed']}[/bold]: "
-        f"{n} unseen class{'es' if n > 1 else ''}, {images} test images"
-        + (f" ({unknown} of unknown class)" if unknown else "")
-        + f", chance {1 / n:.3f}"
-    )  # fmt: skip
-
-
-def settings(key: Mapping[str, Any]) -> str:
-    """Say in one line how the settings of a result were chosen: the rule, the search, the settings."""
-    tune = key.get("tune")
-    if not tune:
-        return "as given, not tuned"
-    search = {"grid": "a grid", "random": "random search", "optuna": "Optuna"}.get(tune["search"], tune["search"])
-    chosen = ", ".join(f"{k}={v}" for k, v in tune["chosen"].items())
-    return f"{key['selection']} ({search}, {len(tune['folds'])} folds): {chosen}"
 
 
 def _json(value: Any) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from zsl.errors import UserError, interruption
-from zsl.runs import files, status
+from zsl.runs import files, status, summary
 from zsl.runs.jobs import Jobs
 from zsl.runs.lock import FolderLock
 from zsl.runs.result import NOT_RECORDED, Result
@@ -140,7 +140,7 @@ class RunFolder:
             link = self._tracker.finish(self.record, self.folder, self._config)
         finally:
             self._write()  # what the store has by now, so that an upload doubles nothing
-        files.show(result, self.folder, link)
+        summary.show(result, self.folder, link, brief=bool(self._sweep))
 
     def fail(self, error: BaseException) -> None:
         """End a run that ended in an exception; interruptions count as KILLED."""

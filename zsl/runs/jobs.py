@@ -11,6 +11,9 @@ from zsl.errors import reason
 from zsl.runs import status
 from zsl.runs.result import ORACLE, SELECTED
 
+# Jobs in the table that ends a sweep; zsl.report dashboard shows all.
+_ROWS = 20
+
 
 @dataclass
 class Jobs:
@@ -96,6 +99,17 @@ def end_sweep(sweep: dict[str, Any], tracker: Any, *, killed: bool = False, erro
     return summary(sweep, jobs)
 
 
+def _table(jobs: Jobs, metric: str) -> list[str]:
+    """The jobs with their overrides and the metric, best first."""
+    known = [p for p in jobs.metrics if isinstance(jobs.metrics[p].get(metric), int | float)]
+    rows = sorted(known, key=lambda p: -jobs.metrics[p][metric])
+    shown = [(f"{jobs.metrics[p][metric]:.3f}", p.name, " ".join(jobs.records[p].get("overrides") or ())) for p in rows]
+    width = max(len(metric), *(len(value) for value, *_ in shown))
+    lines = [f"{value:>{width}}  {name:>4}  {what}".rstrip() for value, name, what in shown[:_ROWS]]
+    more = [f"... and {len(shown) - _ROWS} more"] if len(shown) > _ROWS else []
+    return [f"{metric:>{width}}  {'job':>4}  settings", *lines, *more]
+
+
 def how_chosen(metric: str) -> str:
     """Say whether choosing a run by a metric looks at the unseen classes; only metrics of tuning do not."""
     return SELECTED if metric.startswith("tune_") else ORACLE
@@ -114,6 +128,8 @@ def summary(sweep: Mapping[str, Any], jobs: Jobs) -> str:
         lines.append(f"failed: {named}; the reason is in {folder / failed[0] / 'zsl.log'}")
     metric = sweep["best"]
     best = jobs.best(metric)
+    if best is not None and planned > 1:
+        lines[:0] = _table(jobs, metric)
     if best is not None and planned > 1:
         what = " ".join(jobs.records[best].get("overrides") or ()) or best.name
         lines.append(f"best by {metric} ({how_chosen(metric)}): {what} with {jobs.metrics[best][metric]:.3f}")

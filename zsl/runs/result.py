@@ -32,6 +32,8 @@ class Result:
     curves: dict[str, list[float]]
     """Quantities per iteration, such as the objectives"""
     versions: dict[str, str]
+    sizes: dict[str, int] = field(default_factory=dict)
+    """How many images, classes, features, attributes and atoms the run had"""
     trials: list[dict[str, Any]] = field(default_factory=list)
     """Every setting that was tried on validation classes, with its accuracy on each fold"""
     warnings: list[str] = field(default_factory=list)

@@ -23,10 +23,10 @@ import scipy.sparse as sp
 
 from zsl.checks import Array
 from zsl.errors import raise_if_interrupted
+from zsl.progress import Bar
 from zsl.sparse.checkpoint import Checkpoint
 from zsl.sparse.dictionary import duplicate_atoms
 from zsl.sparse.problem import Codes
-from zsl.sparse.progress import Bar
 from zsl.sparse.state import State
 from zsl.sparse.statistics import accumulate, compressed, total_objective
 

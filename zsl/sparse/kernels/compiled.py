@@ -23,6 +23,7 @@ import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 from zsl.errors import UserError, reason
+from zsl.progress import compilation
 
 log = logging.getLogger(__name__)
 _DIGEST = hashlib.sha256().digest_size
@@ -49,6 +50,12 @@ class _CheckedCache(FunctionCache):
         self._cache_file = _CheckedFile(plain._cache_path, self._impl.filename_base, plain._source_stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = self._load(sig, target_context)
+        if found is None:
+            compilation.begin()
+        return found
+
+    def _load(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
         except (MemoryError, SystemError) as error:
@@ -62,6 +69,7 @@ class _CheckedCache(FunctionCache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        compilation.end()
         try:
             super().save_overload(sig, data)
         except OSError as error:
