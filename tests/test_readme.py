@@ -59,7 +59,7 @@ def test_commands_of_the_recipes_run(folder, command):
     out = start(folder, *shlex.split(command)[1:])
     assert out.returncode == 0, out.stderr
     assert "shapes / own / auto" in out.stdout or "shapes / own / random" in out.stdout
-        accuracy = float(re.findall(r"│ +([\d.]+) ±", out.stdout)[-1])
+    accuracy = float(re.findall(r"│ +([\d.]+) ±", out.stdout)[-1])
     assert accuracy > 0.6  # chance is one half
 
 

@@ -121,7 +121,8 @@ def tested(result: Result) -> str:
     return (
         f"{images} images"
         + (f" ({unknown} of unknown class)" if unknown else "")
-        + f" of {m} unseen class{'es' if m > 1 else ''}; guessing is right for {1 / m:.3f}; ± is the standard error over images"
+        + f" of {m} unseen class{'es' if m > 1 else ''};"
+        f" guessing is right for {1 / m:.3f}; ± is the standard error over images"
     )
 
 
