@@ -12,12 +12,14 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "zsl"
 # What each package or file of zsl may import of the others.
-GROUND = {"errors", "text", "checks", "linalg", "config", "progress"}
+GROUND = {"errors", "text", "checks", "linalg", "config", "progress", "version"}
 METHOD = {"sparse", "data", "models", "inference", "evaluation", "model_selection"}
 MAY_IMPORT = {
     "errors": set(),
     "text": set(),
     "progress": set(),
+    "version": set(),
+    "completion": {"errors", "config"},
     "checks": {"errors"},
     "linalg": {"checks"},
     "config": {"errors", "text", "checks"},
@@ -37,7 +39,7 @@ MAY_IMPORT = {
     "report": GROUND | METHOD | {"runs", "theory"},
     "bench": GROUND | METHOD | {"report"},
     "main": {"errors", "config", "experiment"},
-    "__main__": {"errors"},
+    "__main__": {"errors", "completion", "version"},
     "__init__": {"classifier", "config", "data", "errors", "experiment", "models"},
 }
 # Third-party packages and the only places that may import them.

@@ -1,32 +1,41 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command ``zsl`` (also ``python -m zsl``), which passes its arguments on to ``zsl run``, ``zsl data``, ..."""
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
 COMMANDS = {
-    "run": ("zsl.main", "run an experiment or a sweep: zsl run dataset=sun split=645_72 -m model.lam=0.01,0.1"),
-    "data": ("zsl.data.__main__", "list, check, download and convert datasets"),
-    "extract": ("zsl.extract.__main__", "features of your own images"),
-    "predict": ("zsl.predict.__main__", "predictions of a finished run for new images"),
-    "serve": ("zsl.predict.server", "the same over HTTP"),
-    "report": ("zsl.report.__main__", "tables and figures from the records of runs"),
-    "bench": ("zsl.bench.__main__", "speed and memory of the sparse coder"),
-    "tracking": ("zsl.tracking.__main__", "repair and upload what the tracking store lacks"),
+    "run": ("zsl.main", "train a model, test it on unseen classes and record the result; -m sweeps over values"),
+    "data": ("zsl.data.__main__", "list, check, download, convert and build datasets"),
+    "extract": ("zsl.extract.__main__", "make features of your own images"),
+    "predict": ("zsl.predict.__main__", "predict the classes of new images with a finished run"),
+    "serve": ("zsl.predict.server", "answer the same over HTTP"),
+    "report": ("zsl.report.__main__", "make tables, figures and a dashboard from the records of runs"),
+    "ui": ("zsl.tracking.ui", "compare runs in the browser, on MLflow's page"),
+    "tracking": ("zsl.tracking.__main__", "repair the tracking store, and send runs that it lacks"),
+    "bench": ("zsl.bench.__main__", "measure speed and memory of the sparse coder"),
+    "completion": ("zsl.completion", "let the shell complete commands and settings"),
 }
 
 
 def main() -> None:
     """Pass the arguments on to the command that the first one names."""
     words = sys.argv[1:]
+    if "_ARGCOMPLETE" in os.environ:
+        from zsl.completion import complete
+
+        complete(COMMANDS)
     if words[:1] == ["--version"]:
         from zsl import __version__
+        from zsl.version import commit
 
-        print(f"zsl {__version__}")
+        print(f"zsl {__version__}" + (f" (commit {commit()})" if commit() else ""))
         return
     if not words or words[0] in ("-h", "--help"):
-        print("usage: zsl COMMAND ...\n\n" + "\n".join(f"  {name:9} {text}" for name, (_, text) in COMMANDS.items()))
+        print("usage: zsl COMMAND ...\n\n" + "\n".join(f"  {name:10} {text}" for name, (_, text) in COMMANDS.items()))
         print("\nzsl COMMAND --help explains a command.")
         return
     if words[0] not in COMMANDS:

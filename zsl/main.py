@@ -14,6 +14,7 @@ from zsl.config import (
     conf_dir,
     credentials,
     explain,
+    manual,
     normalise_argv,
 )
 from zsl.errors import (
@@ -94,6 +95,9 @@ def main() -> None:
     """Run the command line. Exit status 0, or 1 after one line on what the user can put right."""
     print_any_letter()
     try:
+        if {"--help", "-h"} & set(sys.argv[1:]):
+            print(manual(word for word in sys.argv[1:] if not word.startswith("-")))
+            return
         _check_memory()
         check_flags(sys.argv[1:])
         arguments = normalise_argv(credentials.taken_from(sys.argv[1:]))

@@ -6,6 +6,7 @@ Nothing heavy is imported here, so that ``--help`` answers at once; :mod:`zsl.co
 from zsl.config.argv import check_flags, normalise_argv, quote_options
 from zsl.config.bounds import check_own_files
 from zsl.config.composition import check_nodes, compose, explain, is_sweep, resolve
+from zsl.config.manual import manual
 from zsl.config.registry import (
     DATA,
     OF_A_MODEL,
@@ -35,6 +36,7 @@ __all__ = [
     "inference_arguments",
     "inference_preset",
     "is_sweep",
+    "manual",
     "normalise_argv",
     "options",
     "quote_options",

@@ -12,6 +12,7 @@ from typing import Any
 
 from zsl.checks import Array
 from zsl.config import DATA, OF_A_MODEL, PLACES
+from zsl.version import commit
 
 SELECTED = "selected on validation classes"
 """How the settings of a result were chosen, where tuning chose them."""
@@ -107,4 +108,6 @@ def versions() -> dict[str, str]:
             out[package] = version(package)
         except PackageNotFoundError:
             out[package] = NOT_INSTALLED
+    if commit():
+        out["zsl-commit"] = commit()
     return out

@@ -47,7 +47,7 @@ def load(
     semantics : str, optional
         ``continuous`` (default: each class's row has unit length) or ``original`` (0 to 100, per cent of people).
     cache : str, optional
-        See :class:`zsl.data.cache.Folder`.
+        The folder of converted copies, which load faster; ``off``: none (:class:`zsl.data.cache.Folder`).
 
     Raises
     ------

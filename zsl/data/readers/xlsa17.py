@@ -75,7 +75,7 @@ def load(
     table : str
         Another class table and split of the same layout, such as ``att_splits_2018.mat``.
     cache : str, optional
-        See :class:`zsl.data.cache.Folder`.
+        The folder of converted copies, which load faster; ``off``: none (:class:`zsl.data.cache.Folder`).
 
     Raises
     ------
