@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
-.PHONY: help run test faults fuzz test-slow lint bench ui serve repair upload data smoke digits compare table0 table1 table3 figure sensitivity clean
+.PHONY: help run test faults fuzz test-slow lint bench ui serve repair upload data docs numbers smoke digits compare table0 table1 table3 figure sensitivity clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -58,6 +58,12 @@ repair: $(STAMP)  ## mark runs whose process was killed as KILLED
 
 upload: $(STAMP)  ## send runs to the tracking store that it does not have, made while its server was down
 	$(PY) -m zsl.tracking upload $(ARGS)
+
+numbers: $(STAMP)  ## run the commands behind the numbers of README and docs, and say where text and result differ
+	$(PY) docs/check_numbers.py $(ARGS)
+
+docs: $(STAMP_DEV)  ## build the documentation as a site in docs/_build
+	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build
 
 smoke: $(STAMP)  ## the pipeline with every solver on simulated data (under a minute)
 	$(PY) -m zsl.main experiment=smoke $(ARGS)

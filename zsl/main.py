@@ -107,6 +107,8 @@ def main() -> None:
     except Exception as refused:
         _end(refused, sys.argv[1:], in_sweep=False)
     sys.argv[1:] = arguments
+    if any(word.startswith("allow_targets=") for word in arguments) and not {"", os.getcwd()} & set(sys.path):
+        sys.path.insert(0, os.getcwd())  # where `python -m` looks too, for modules that the command allows
     # A log file on a full disk is no reason for a traceback for each line.
     logging.raiseExceptions = False
     import hydra

@@ -1,4 +1,4 @@
-"""The README's recipes for extensions, executed as they stand there, in a folder outside the package."""
+"""The recipes for extensions in docs/extend.md, executed as they stand there, in a folder outside the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from commands import zsl
 from conftest import ROOT
 from zsl.inference import rules
 
-EXTEND = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Extend")[2]
+EXTEND = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,11 @@ def unnamed():
 """
 
 
-@pytest.mark.parametrize("command", re.findall(r"^    (python -m zsl.main --config-dir.*)$", EXTEND, re.M))
+@pytest.mark.parametrize("command", re.findall(r"^    (zsl run --config-dir.*)$", EXTEND, re.M))
 def test_commands_of_the_recipes_run(folder, command):
-    out = start(folder, *shlex.split(command)[1:])
+    # The command `zsl`, which does not have the working folder on its path, as `python -m` would.
+    code = "import sys; sys.path.remove(''); from zsl.__main__ import main; main()"
+    out = start(folder, "-c", code, *shlex.split(command)[1:])
     assert out.returncode == 0, out.stderr
     assert "shapes / own / auto" in out.stdout or "shapes / own / random" in out.stdout
     accuracy = float(re.findall(r"│ +([\d.]+) ±", out.stdout)[-1])

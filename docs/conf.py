@@ -1,0 +1,91 @@
+"""The documentation as a site: ``make docs``. It builds offline, and every warning is an error."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import zsl  # noqa: E402
+from zsl.config import groups, options  # noqa: E402
+from zsl.config.manual import Key, group_titles, keys_of, title  # noqa: E402
+from zsl.config.registry import conf_dir  # noqa: E402
+
+project, author = "zsl", "the zsl team"
+copyright = "2026, the zsl team"
+version = release = zsl.__version__
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx-mathjax-offline",
+]
+exclude_patterns = ["_build", "jupyter_execute"]
+html_theme = "furo"
+html_title = f"zsl {version}"
+html_static_path: list[str] = []
+templates_path: list[str] = []
+# Notebooks are shown with the outputs that they were saved with; a slow test executes them.
+nb_execution_mode = "off"
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
+myst_heading_anchors = 3
+autosummary_generate = True
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "inherited-members": False}
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+nitpicky = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def table(keys: tuple[Key, ...]) -> list[str]:
+    lines = ["| key | default | type and range | meaning |", "| --- | --- | --- | --- |"]
+    return [
+        *lines,
+        *(f"| `{k.name}` | `{cell(k.default)}` | {cell(k.kind) or '-'} | {cell(k.meaning)} |" for k in keys),
+        "",
+    ]
+
+
+def write_keys() -> None:
+    """The page of every configuration key, from the same source as ``zsl run --help``."""
+    lines = ["# Every setting", "", "`zsl run --help` prints this page; `zsl run --help model=coupled` one section of it.", ""]
+    lines += ["## Outside the groups", "", *table(keys_of("", "config"))]
+    for group, (default, what) in group_titles().items():
+        lines += [f"## `{group}`", "", f"{what[:1].upper()}{what[1:]}.", ""]
+        for option in options(group):
+            mark = " (the default)" if option == default else ""
+            lines += [f"### `{group}={option}`{mark}", "", title(conf_dir() / group / f"{option}.yaml"), ""]
+            keys = keys_of(group, option)
+            if group == "inference":
+                # The settings of the rules are the same for every option.
+                keys = tuple(k for k in keys if k.name.count(".") == 1)
+            if group == "feature":
+                keys = tuple(k for k in keys if k.name == "feature.name")
+            if keys and group != "experiment":
+                lines += table(keys)
+        if group == "inference":
+            lines += ["### Settings of the rules", ""]
+            lines += table(tuple(k for k in keys_of(group, "auto") if k.name.count(".") == 2))
+        if group == "feature":
+            lines += ["### Pre-processing, the same for every feature", ""]
+            lines += table(tuple(k for k in keys_of(group, "own") if k.name != "feature.name"))
+    path = HERE / "_generated" / "settings.md"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+assert groups()
+write_keys()
