@@ -2,8 +2,8 @@
 
     python docs/check_numbers.py [--write] [FILE ...]
 
-docs/numbers.yaml lists the numbers. Each is the mean of a metric ± its standard deviation over the jobs of a command, and
-stands in a row of a table that begins with a given text. ``--write`` puts the results into the rows. Exit status 1 if a
+docs/numbers.yaml lists the numbers. Each is the mean of a metric ± its standard deviation over the jobs of a command,
+and stands in a row of a table that begins with a given text. ``--write`` puts the results into the rows. Exit status 1 if a
 number differs.
 """
 

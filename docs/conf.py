@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import zsl  # noqa: E402
-from zsl.config import groups, options  # noqa: E402
+from zsl.config import options  # noqa: E402
 from zsl.config.manual import Key, group_titles, keys_of, title  # noqa: E402
 from zsl.config.registry import conf_dir  # noqa: E402
 
@@ -29,7 +30,7 @@ exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "furo"
 html_title = f"zsl {version}"
 html_static_path: list[str] = []
-templates_path: list[str] = []
+templates_path = ["_templates"]
 # Notebooks are shown with the outputs that they were saved with; a slow test executes them.
 nb_execution_mode = "off"
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
@@ -61,7 +62,12 @@ def table(keys: tuple[Key, ...]) -> list[str]:
 
 def write_keys() -> None:
     """The page of every configuration key, from the same source as ``zsl run --help``."""
-    lines = ["# Every setting", "", "`zsl run --help` prints this page; `zsl run --help model=coupled` one section of it.", ""]
+    lines = [
+        "# Every setting",
+        "",
+        "`zsl run --help` prints this page; `zsl run --help model=coupled` one section of it.",
+        "",
+    ]
     lines += ["## Outside the groups", "", *table(keys_of("", "config"))]
     for group, (default, what) in group_titles().items():
         lines += [f"## `{group}`", "", f"{what[:1].upper()}{what[1:]}.", ""]
@@ -87,5 +93,42 @@ def write_keys() -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-assert groups()
+def write_api() -> None:
+    """The list of public functions and classes: what the packages export, so that none is missing."""
+    packages = {
+        "Estimators and data": ("zsl", ["ZeroShotClassifier", "load_dataset", "compose", "run"]),
+        "Data": ("zsl.data", ["dataset.ZeroShotData", "table.ImageTable", "table.Split", "preprocess.Preprocess"]),
+        "Choosing settings": ("zsl.model_selection", None),
+        "Models": ("zsl.models", None),
+        "Sparse coding": ("zsl.sparse", None),
+        "Inference": ("zsl.inference", None),
+        "Evaluation": ("zsl.evaluation", None),
+        "Figures": ("zsl.report.figures", None),
+    }
+    lines = [
+        "# Python reference",
+        "",
+        "Everything that is meant to be used from Python. Samples and atoms are rows: `X` (n, p) features,",
+    ]
+    lines += ["`y` labels, `Z` (n, q) attributes, `Dx` (r, p) and `Dz` (r, q) dictionaries.", "", "```{eval-rst}", ""]
+    for heading, (package, names) in packages.items():
+        module = importlib.import_module(package)
+        names = names or sorted(getattr(module, "__all__", []), key=str.lower)
+        lines += [heading, "-" * len(heading), "", f".. currentmodule:: {package}", ""]
+        lines += [".. autosummary::", "   :toctree: api", "   :nosignatures:", ""]
+        lines += [f"   {name}" for name in names] + [""]
+    (HERE / "_generated" / "api.md").write_text("\n".join([*lines, "```", ""]), encoding="utf-8")
+
+
 write_keys()
+write_api()
+
+
+def skip(app: object, what: str, name: str, obj: object, skipped: bool, options: object) -> bool | None:
+    """Leave out what scikit-learn adds to every estimator."""
+    return True if name.endswith("_request") or name == "get_metadata_routing" else None
+
+
+def setup(app: object) -> None:
+    """Called by Sphinx."""
+    app.connect("autodoc-skip-member", skip)  # type: ignore[attr-defined]

@@ -45,7 +45,8 @@ class BiDiLEL(InductiveModel):
 
     Attributes
     ----------
-    P_ : (p, d), b_ : (C_seen, d)
+    P_ : (p, d)
+    b_ : (C_seen, d)
 
     Examples
     --------

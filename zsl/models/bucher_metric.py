@@ -41,7 +41,10 @@ class BucherMetric(AttributePredictor):
 
     Attributes
     ----------
-    WX_ : (p, q), b_ : (q,), WA_ : (q, m), tau_ : float
+    WX_ : (p, q)
+    b_ : (q,)
+    WA_ : (q, m)
+    tau_ : float
     residual_ : float
         Largest entry of the final gradient as a share of the largest at the start, in the scaled coordinates of the
         descent. It is above ``tol`` if ``max_iter`` or rounding ended the fit.

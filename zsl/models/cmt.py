@@ -39,7 +39,8 @@ class CMT(AttributePredictor):
 
     Attributes
     ----------
-    T1_ : (p, h), T2_ : (h, q)
+    T1_ : (p, h)
+    T2_ : (h, q)
     residual_ : float
         Largest entry of the final gradient as a share of the largest at the start, in the scaled coordinates of the
         descent. It is above ``tol`` if ``max_iter`` or rounding ended the fit.

@@ -40,7 +40,8 @@ class ConSE(AttributePredictor):
 
     Attributes
     ----------
-    classifier_ : Linear, S_ : (C_seen, q)
+    classifier_ : Linear
+    S_ : (C_seen, q)
 
     Examples
     --------

@@ -32,8 +32,8 @@ class KernelESZSL(InductiveModel):
         Penalties as in ESZSL.
     kernel : "rbf" or "linear"
     width : float > 0
-        Width of the kernel ``exp(-|x - x'|^2 / (2 width^2 m))``. The mean m of |x|^2 over the training images makes it
-        independent of the scale of the features.
+        Width of the kernel ``exp(-|x - x'|^2 / (2 width^2 m))``. The mean m of ``|x|^2`` over the training images makes
+        the width independent of the scale of the features.
     y_negative : 0 or -1
         Target of every class but the image's own.
     max_images : int >= 1
@@ -44,8 +44,10 @@ class KernelESZSL(InductiveModel):
 
     Attributes
     ----------
-    A_ : (n, q), X_ : (n, p)
-        Coefficients, and the training images to which they belong.
+    A_ : (n, q)
+        Coefficients.
+    X_ : (n, p)
+        The training images to which the coefficients belong.
 
     Examples
     --------

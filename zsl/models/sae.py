@@ -25,7 +25,7 @@ class SAE(AttributePredictor):
     Parameters
     ----------
     lam : float > 0
-        Weight of the encoder. Its scale is that of |Z|^2 / |X|^2, which is 1 for rows of unit length.
+        Weight of the encoder. Its scale is that of ``|Z|^2 / |X|^2``, which is 1 for rows of unit length.
     direction : "semantic_to_feature" or "feature_to_semantic"
         Compare features with decoded class attributes ``s W``, or encoded features ``x W'`` with class attributes.
     metric : "cosine", "nearest" or "dot"

@@ -49,7 +49,9 @@ class SSE(InductiveModel):
 
     Attributes
     ----------
-    w_ : (p,), v_ : (K, p), S_ : (K, q)
+    w_ : (p,)
+    v_ : (K, p)
+    S_ : (K, q)
 
     Examples
     --------
