@@ -3,8 +3,8 @@
     python docs/check_numbers.py [--write] [FILE ...]
 
 docs/numbers.yaml lists the numbers. Each is the mean of a metric ± its standard deviation over the jobs of a command,
-and stands in a row of a table that begins with a given text. ``--write`` puts the results into the rows. Exit status 1 if a
-number differs.
+and stands in a row of a table that begins with a given text. ``--write`` puts the results into the rows. The exit
+status is 1 if a number differs.
 """
 
 from __future__ import annotations

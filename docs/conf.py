@@ -29,7 +29,8 @@ extensions = [
 exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "furo"
 html_title = f"zsl {version}"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
 templates_path = ["_templates"]
 # Notebooks are shown with the outputs that they were saved with; a slow test executes them.
 nb_execution_mode = "off"
@@ -52,12 +53,12 @@ def cell(text: str) -> str:
 
 
 def table(keys: tuple[Key, ...]) -> list[str]:
-    lines = ["| key | default | type and range | meaning |", "| --- | --- | --- | --- |"]
-    return [
-        *lines,
-        *(f"| `{k.name}` | `{cell(k.default)}` | {cell(k.kind) or '-'} | {cell(k.meaning)} |" for k in keys),
-        "",
-    ]
+    """A Markdown table of keys."""
+    lines = ["| key and default | meaning |", "| --- | --- |"]
+    for key in keys:
+        kind = f" *{cell(key.kind)}*" if key.kind else ""
+        lines.append(f"| `{key.name}={cell(key.default)}` | {cell(key.meaning).replace('_', chr(92) + '_')}{kind} |")
+    return [*lines, ""]
 
 
 def write_keys() -> None:

@@ -79,6 +79,7 @@ def keys_of(group: str, option: str) -> tuple[Key, ...]:
         kinds = _parameters("zsl.inference.inference.Inference")
         own_keys = {key.name for key in own}
         return tuple(_completed(k, kinds.get(k.name.rpartition(".")[2])) if k.name in own_keys else k for k in found)
+    found.sort(key=lambda key: key.name.startswith("dataset.semantics."))  # the longest list last
     return tuple(_completed(key, kinds.get(key.name.rpartition(".")[2])) for key in found)
 
 
@@ -105,7 +106,7 @@ def _shared(name: str, group: str) -> list[Key]:
 
 def _completed(key: Key, parameter: tuple[str, str] | None) -> Key:
     kind, meaning = parameter or ("", "")
-    return Key(key.name, key.default, kind, meaning or key.meaning)
+    return Key(key.name, key.default, kind or key.kind, meaning or key.meaning)
 
 
 def _keys(path: Path, prefix: str) -> list[Key]:

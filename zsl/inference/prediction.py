@@ -12,9 +12,9 @@ from zsl.inference.rules import NATIVE, TRANSDUCTIVE
 _PAPER_NAMES = {("agnostic", "nearest"): "aag", ("aware", "nearest"): "aaw", ("aware", "spread"): "taaw"}
 
 _MEANINGS = {
-    "aag": "AAg: attributes from features alone, nearest class",
-    "aaw": "AAw: attributes drawn to the unseen classes, nearest class",
-    "taaw": "TAAw: as AAw, then labels spread over all test images",
+    "aag": "AAg: attributes from the image, nearest class",
+    "aaw": "AAw: also drawn to unseen classes",
+    "taaw": "TAAw: AAw, then labels spread over test images",
     NATIVE: "the model's own scores",
 }
 
