@@ -43,6 +43,7 @@ MAY_IMPORT = {
 FENCES = {
     "mlflow": {"tracking", "predict"},
     "matplotlib": {"report"},
+    "plotly": {"report"},
     "torch": {"extract"},
     "onnxruntime": {"extract"},
     "spams": {"bench"},
