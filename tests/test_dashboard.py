@@ -94,6 +94,40 @@ def test_a_number_among_settings_that_a_model_lacks_is_no_value():
     assert [run["values"][place] for run in shown["runs"]] == [0, 1, -1]
 
 
+def test_what_tuning_chose_is_no_setting():
+    tuned = [record("abc", seed, tried=[{}], chosen={"model.lam": lam}, selection="selected on validation classes",
+                    model={"name": "m", "lam": lam}) for seed, lam in enumerate((0.1, 1.0))]  # fmt: skip
+    for one in tuned:
+        one["key"]["tune"]["search"] = "grid"
+    shown = content(frame([*tuned, record("abc", model={"name": "m", "lam": 0.5})]))
+    lam = next(key for key in shown["keys"] if key["name"] == "model.lam")
+    assert (lam["values"], lam["numbers"]) == (["tuned", "0.5"], [None, 0.5])
+    assert "model.lam=0.1" in shown["runs"][0]["how"]
+    # Runs that differ in nothing but their seed and their tuned value are repetitions of each other.
+    place = [k for k, key in enumerate(shown["keys"]) if not key["repetition"]]
+    first, second = ([run["values"][k] for k in place] for run in shown["runs"][:2])
+    assert first == second
+
+
+def test_settings_of_a_rule_follow_from_its_name_unless_they_were_swept(tmp_path):
+    rules = [
+        {"attributes": "own", "labels": "spread", "spread": {"mu": 0.1}},
+        {"attributes": "own", "labels": "nearest"},
+    ]
+    table = frame([record("abc", inference=rule) for rule in rules])
+    shown = content(table)
+    assert [key["name"] for key in shown["keys"]] == ["inference.labels"]
+    assert shown["runs"][0]["more"] == [["inference.spread.mu", "0.1"]]
+    for i in range(2):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        table.loc[i, "folder"] = str(folder)
+        known = {"status": "FINISHED", "process": {}, "started": 1, "tracking": None}
+        status.write(folder / "status.json", {**known, "overrides": [f"inference.spread.mu={i}"]})
+    shown = content(table)
+    assert [key["name"] for key in shown["keys"]] == ["inference.spread.mu", "inference.labels"]
+
+
 def test_the_metric_is_the_generalised_one_where_all_runs_are():
     general = [record(acc=a, metrics={"gzsl_h": a / 2}) for a in (0.2, 0.4)]
     shown = content(frame(general))
@@ -127,17 +161,15 @@ def test_the_page_asks_nobody_and_survives_hostile_names(report_runs):
     assert not any(word in rest for word in ("http:", "https:", "@import", "<script src", "<link", "url("))
     data = json.loads(page.split('type="application/json">')[1].split("</script>")[0])
     assert HOSTILE in data["classes"][data["runs"][0]["classes"]]
-    assert [key["name"] for key in data["keys"]] == ["inference.labels", "split.seed", "unseen classes", "seed"]
+    assert [key["name"] for key in data["keys"]] == ["inference.labels", "split.seed", "seed"]
+    assert ["unseen classes" in dict(run["more"]) for run in data["runs"]] == [True] * len(data["runs"])
 
 
 def test_links_go_to_the_folder_and_to_mlflow_without_a_login(tmp_path):
     runs = tmp_path / "a b" / "0"
-    runs.mkdir(parents=True)
-    one = {"status": "FINISHED", "process": {}, "started": 1}
 
     def links(uri, run="ab12"):
-        status.write(runs / "status.json", {**one, "tracking": {"uri": uri, "run_id": run}})
-        return module._links(str(runs), tmp_path)
+        return module._links(str(runs), tmp_path, {"tracking": {"uri": uri, "run_id": run}})
 
     assert links(None)["folder"] == "a%20b/0/"
     assert links(None)["page"] == "http://127.0.0.1:5000/#/runs/ab12"
@@ -320,3 +352,15 @@ def test_what_varies_tells_targets_only_without_names():
     assert varying([{"model._target_": "A"}, {"model._target_": "B"}]) == ["model._target_"]
     named = [{"model._target_": t, "model.name": t} for t in "AB"]
     assert varying(named) == ["model.name"]
+
+
+@browser
+def test_the_value_that_is_held_is_the_one_with_most_cells(tmp_path):
+    # The best runs are of a rule that was run at one lam only, from which no map can be drawn.
+    grid = sweep(inference={"attributes": "own", "labels": "spread"})
+    for acc in (0.98, 0.99):
+        grid.append(record("abc", acc=acc, model={"name": "coupled", "lam": 1.0, "n_atoms": 40, "seed": 0},
+                           inference={"attributes": "own", "labels": "own"}))  # fmt: skip
+    script = told("document.getElementById('effect').data[0].z")
+    _, z = drawn(dashboard(frame(grid), "t"), tmp_path / "d.html", script)
+    assert np.shape(z) == (2, 3)

@@ -22,6 +22,11 @@ from zsl.report.varying import varying
 from zsl.runs.files import settings as how_chosen
 from zsl.runs.status import STATUS, read
 
+# The value of a setting that tuning chose.
+_TUNED = "tuned"
+# Keys from which others of their group may follow, such as a rule's settings from the rule's name.
+_NAMES = ("dataset", "split", "selection", "model.name", "feature.name", "inference.attributes", "inference.labels",
+          "split.seed", "split.fold")  # fmt: skip
 # A browser draws so many runs without waiting.
 MAX_RUNS = 5000
 # Confusion matrices take most of a page's size; the best runs have theirs until so many cells are in it.
@@ -95,12 +100,13 @@ def content(records: pd.DataFrame, base: Path = Path()) -> dict[str, Any]:
     """What the page shows: the keys that vary, and of each run their values, metrics, classes and confusion."""
     flat = [_settings(key) for key in records["key"]]
     names = list(dict.fromkeys(k for f in flat for k in f))
-    varied = varying(flat)
+    known = [read(Path(folder) / STATUS) for folder in records["folder"]]
+    varied, said = _columns(flat, known)
     constant = [k for k in names if len({text_of(f.get(k, "absent")) for f in flat}) == 1]
     # The settings that the runs of one model share, and that other models do not have.
     own: dict[str, dict[str, str]] = {}
     for f in flat:
-        mine = {k: _words(v) for k, v in f.items() if k not in varied and k not in constant}
+        mine = {k: _words(v) for k, v in f.items() if k not in (*varied, *said, *constant)}
         own.setdefault(f["model.name"], mine)
     keys, places = zip(*(_key(k, flat) for k in varied)) if varied else ((), ())
     metrics = _metrics(records["record"])
@@ -108,7 +114,7 @@ def content(records: pd.DataFrame, base: Path = Path()) -> dict[str, Any]:
     splits = {text: i for i, text in enumerate(dict.fromkeys(records["split"]))}
     main = _main(records, [m["name"] for m in metrics])
     runs = []
-    for number, (record, folder, values) in enumerate(zip(records["record"], records["folder"], flat)):
+    for number, (record, folder, values, state) in enumerate(zip(records["record"], records["folder"], flat, known)):
         rows = record["per_class"]
         accuracy = [last_accuracy(row) for row in rows]
         runs.append({
@@ -118,7 +124,8 @@ def content(records: pd.DataFrame, base: Path = Path()) -> dict[str, Any]:
             "split": splits[records["split"].iloc[number]], "classes": classes[_classes(record)],
             "accuracy": [None if a is None else round(a, 4) for a in accuracy],
             "images": [row["images"] for row in rows], "predicted": [row["predicted"] for row in rows],
-            "confusion": None, "how": how_chosen(record["key"]), **_links(folder, base),
+            "confusion": None, "how": how_chosen(record["key"]), **_links(folder, base, state),
+            "more": [[k, _words(values[k])] for k in said if k in values],
         })  # fmt: skip
     _add_confusion(runs, records, metrics[main])
     return {
@@ -131,14 +138,43 @@ def content(records: pd.DataFrame, base: Path = Path()) -> dict[str, Any]:
 
 
 def _settings(key: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run, with one word for what tuning chose: its choice is a result, which differs by split."""
     split = key["split"]
     unseen = ", ".join(split["unseen"])
     which = {f"split.{k}": split[k] for k in ("seed", "fold", "index") if k in split}
-    tuned = (key.get("tune") or {}).get("chosen", {})
-    out = {**settings_of(key), **tuned, **which, "unseen classes": unseen if len(unseen) < 80 else split["rows"],
-           "seed": key["seed"]}  # fmt: skip
+    tuned = dict.fromkeys((key.get("tune") or {}).get("chosen", {}), _TUNED)
+    rule = {"selection": key["selection"].removeprefix("none: ")}
+    which |= {"unseen classes": unseen if len(unseen) < 80 else split["rows"], "seed": key["seed"]}
+    out = {**settings_of(key), **tuned, **rule, **which}
     # 1 and 1.0 are the same setting.
     return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in out.items()}
+
+
+def _columns(
+    flat: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], list[str]]:  # fmt: skip
+    """The keys that vary, those of the sweep first; and those left out, which follow from the name of their group."""
+    swept = [str(word).partition("=")[0].lstrip("+") for state in known for word in state.get("overrides") or ()]
+    place = {key: i for i, key in reversed([*enumerate(dict.fromkeys(swept))])}
+    varied = sorted(varying(flat), key=lambda k: place.get(k, place.get(k.removesuffix(".name"), len(place))))
+
+    def follows(key: str, name: str) -> bool:
+        values: dict[str, set[str]] = {}
+        for f in flat:
+            values.setdefault(text_of(f.get(name, "absent")), set()).add(text_of(f.get(key, "absent")))
+        return all(len(found) == 1 for found in values.values())
+
+    said = [
+        key
+        for key in varied
+        if key not in place and key not in _NAMES
+        and any(follows(key, name) for name in _NAMES if name in varied and _group(name) == _group(key))
+    ]  # fmt: skip
+    return [key for key in varied if key not in said], said
+
+
+def _group(key: str) -> str:
+    return {"selection": "tune", "unseen classes": "split"}.get(key, key.split(".")[0])
 
 
 def _is_repetition(key: str) -> bool:
@@ -151,9 +187,10 @@ def _key(name: str, flat: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], 
     found = {text_of(f[name]): f[name] for f in flat if name in f}
     ordered = sorted(found, key=lambda text: _order(found[text]))
     numbers = [found[text] if _is_number(found[text]) else None for text in ordered]
+    some = any(n is not None for n in numbers)
     about = {
         "name": name, "values": [_words(found[text]) for text in ordered], "repetition": _is_repetition(name),
-        "numbers": numbers if all(_is_number(v) or v is None for v in found.values()) and any(found.values()) else None,
+        "numbers": numbers if some and all(_is_number(v) or v in (None, _TUNED) for v in found.values()) else None,
     }  # fmt: skip
     return about, {text: i for i, text in enumerate(ordered)}
 
@@ -164,8 +201,10 @@ def _is_number(value: Any) -> bool:
 
 def _order(value: Any) -> tuple[Any, ...]:
     """Where a value stands: nothing first, then numbers, then words with the numbers in them by their size."""
-    if value is None or _is_number(value):
-        return (0 if value is None else 1, value or 0.0)
+    if value in (None, _TUNED):
+        return (0, value is not None)
+    if _is_number(value):
+        return (1, value)
     return (2, [(int(t), "") if t.isdecimal() else (-1, t) for t in re.split(r"(\d+)", _words(value))])
 
 
@@ -212,11 +251,11 @@ def _classes(record: Mapping[str, Any]) -> str:
     return text_of([row["class"] for row in record["per_class"]])
 
 
-def _links(folder: str, base: Path) -> dict[str, str | None]:
+def _links(folder: str, base: Path, state: Mapping[str, Any]) -> dict[str, str | None]:
     """Where a run's folder is, as seen from the page, and its page in MLflow with what that needs."""
     there = os.path.relpath(os.path.abspath(folder), os.path.abspath(base))
     out: dict[str, str | None] = {"folder": quote(there.replace(os.sep, "/")) + "/", "page": None, "pageNeeds": None}
-    tracking = read(Path(folder) / STATUS).get("tracking") or {}
+    tracking = state.get("tracking") or {}
     run, uri = tracking.get("run_id"), tracking.get("uri") or ""
     if isinstance(run, str) and run.isalnum():
         parts = urlsplit(uri)
@@ -242,13 +281,18 @@ def _add_confusion(runs: Sequence[dict[str, Any]], records: pd.DataFrame, metric
         runs[i]["confusion"] = known or None
 
 
+def _listed(keys: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(keys) - most} more" if len(keys) > most else ""
+    return ", ".join(keys[:most]) + more
+
+
 def _about(records: pd.DataFrame, varied: Sequence[str]) -> str:
     data, splits = (", ".join(dict.fromkeys(map(str, records[c]))) for c in ("dataset", "split_name"))
     settings, repeated = ([k for k in varied if _is_repetition(k) == kind] for kind in (False, True))
     n = len(records)
     return (
         f"{n} run{'s' if n > 1 else ''} on {data} ({splits} split). "
-        + (f"What varies: {', '.join(settings)}. " if settings else "No setting varies. ")
+        + (f"What varies: {_listed(settings)}. " if settings else "No setting varies. ")
         + (f"Repetitions: {', '.join(repeated)}. " if repeated else "")
         + f"Settings were chosen so: {'; '.join(dict.fromkeys(records['selection']))}."
     )

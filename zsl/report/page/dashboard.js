@@ -5,7 +5,7 @@ const $ = id => document.getElementById(id);
 // Plotly reads some HTML in labels, so names are escaped for it as they are for the page.
 const esc = s => String(s).replace(/[&<>"']/g, c => ({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}[c]));
 const cut = (s, n) => s.length > n ? s.slice(0, n - 1) + "…" : s;
-const fmt = v => v === null || v === undefined ? "–" : Number.isInteger(v) ? String(v)
+const fmt = v => v === null || v === undefined ? "–" : Number.isInteger(v) && Math.abs(v) >= 10 || v === 0 ? String(v)
   : Math.abs(v) < 1e-3 || Math.abs(v) >= 1e4 ? v.toExponential(2) : v.toFixed(3);
 const label = (k, v) => v === ABSENT ? "–" : D.keys[k].values[v];
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -115,20 +115,22 @@ function plot(id, traces, layout) {
 const empty = (id, note, words) => { Plotly.purge($(id)); $(id).innerHTML = ""; $(id).style.height = ""; $(note).textContent = words; };
 const places = (values, k, n) => ({type: "linear", tickmode: "array", tickvals: values.map((_, i) => i), ticktext: values.map(v => esc(cut(label(k, v), n))), range: [-0.5, values.length - 0.5]});
 const named = k => ({text: esc(D.keys[k].name), standoff: 10});
-const listed = ks => ks.map(k => D.keys[k].name).join(", ");
+const listed = (ks, most = 8) => ks.slice(0, most).map(k => D.keys[k].name).join(", ") + (ks.length > most ? ` and ${ks.length - most} more` : "");
 
 // The runs of the plot: whatever else varies within a cell is held at one value, which a selector shows.
 function held(kx, second) {
   let runs = visible().filter(r => value(r, state.metric) !== null && r.values[kx] !== ABSENT && (second < 0 || r.values[second] !== ABSENT));
-  const selectors = [], along = [];
+  const selectors = [], along = [], cell = r => r.values[kx] + "," + (second < 0 ? "" : r.values[second]);
   for (const k of settings.filter(k => k !== kx && k !== second)) {
     const values = distinct(runs.map(r => r.values[k]));
     if (values.length < 2) continue;
     const first = new Map();
-    const several = runs.some(r => { const c = r.values[kx] + "," + (second < 0 ? "" : r.values[second]);
+    const several = runs.some(r => { const c = cell(r);
       if (!first.has(c)) first.set(c, r.values[k]); return first.get(c) !== r.values[k]; });
     if (!several) { along.push(k); continue; }
-    const pick = values.includes(state.held[k]) ? state.held[k] : best(runs).values[k];
+    // Unless it is chosen: the value that fills most cells, and of equals that of the best run.
+    const filled = v => new Set(runs.filter(r => r.values[k] === v).map(cell)).size, top = best(runs).values[k];
+    const pick = values.includes(state.held[k]) ? state.held[k] : values.reduce((a, v) => filled(v) > filled(a) ? v : a, top);
     runs = runs.filter(r => r.values[k] === pick);
     selectors.push([k, values, pick]);
   }
@@ -226,8 +228,9 @@ function chosen() {
   const r = D.runs[state.chosen], names = D.classes[r.classes], name = D.metrics[state.metric].name, t = theme(), M = names.length;
   $("pair").classList.toggle("one", M > 12);
   $("chosen").textContent = `Run ${r.name}: ${name} ${fmt(value(r, state.metric))}`;
-  $("chosennote").textContent = [best(D.runs) === r ? "The best run by this metric." : "", `Settings: ${r.how}.`, ...D.keys.map((key, k) => r.values[k] === ABSENT ? "" : `${key.name} = ${cut(label(k, r.values[k]), 60)};`)].filter(Boolean).join(" ").replace(/;$/, ".");
-  const pairs = [...D.keys.map((key, k) => [key.name, label(k, r.values[k])]), ...(D.own[r.model] || [])];
+  $("chosennote").textContent = [best(D.runs) === r ? "The best run by this metric." : "", `Settings: ${r.how}.`, 
+    D.keys.map((key, k) => r.values[k] === ABSENT ? "" : `${key.name} = ${cut(label(k, r.values[k]), 60)}`).filter(Boolean).slice(0, 10).join("; ") + "."].filter(s => s.length > 1).join(" ");
+  const pairs = [...D.keys.map((key, k) => [key.name, label(k, r.values[k])]), ...r.more, ...(D.own[r.model] || [])];
   const lines = list => list.map(([k, v]) => `<tr><td>${esc(k)}</td><td>${esc(v)}</td></tr>`).join("");
   $("own").innerHTML = lines(pairs); $("constant").innerHTML = lines(D.constant);
   if (r.confusion === null) empty("confusion", "confusionnote", r.accuracy.every(a => a === null) ? "The true classes of the test images are not known; the answers are in predictions.csv of the run's folder." : "This page has no confusion matrix of this run; its folder has the answers in predictions.csv.");
@@ -256,8 +259,14 @@ function chosen() {
 const options = (list, now) => list.map(([v, words]) => `<option value="${v}"${v === now ? " selected" : ""}>${esc(words)}</option>`).join("");
 function preselect() {
   const counts = new Map([...settings, ...repetitions].map(k => [k, distinct(D.runs.map(r => r.values[k]).filter(v => v !== ABSENT)).length]));
-  const most = ks => [...ks].sort((a, b) => counts.get(b) - counts.get(a)), numbers = most(settings.filter(k => numeric(k) && counts.get(k) > 1)), words = most(settings.filter(k => !numeric(k)));
-  state.x = numbers[0] ?? words[0] ?? repetitions[0] ?? -1; state.y = numbers[1] ?? -1;
+  const most = ks => [...ks].sort((a, b) => counts.get(b) - counts.get(a)), numbers = most(settings.filter(k => numeric(k) && D.keys[k].numbers.filter(n => n !== null).length > 1)), words = most(settings.filter(k => !numbers.includes(k)));
+  state.x = numbers[0] ?? words[0] ?? repetitions[0] ?? -1; state.y = -1;
+  // Of two numeric keys, those that were combined in most ways: keys of different models, or equal ones, make no map.
+  let ways = 3;
+  numbers.slice(0, 12).forEach((x, i) => numbers.slice(i + 1, 12).forEach(y => {
+    const both = D.runs.filter(r => r.values[x] !== ABSENT && r.values[y] !== ABSENT), n = new Set(both.map(r => r.values[x] + "," + r.values[y])).size;
+    const nx = new Set(both.map(r => r.values[x])).size, ny = new Set(both.map(r => r.values[y])).size;
+    if (n > ways && n > Math.max(nx, ny)) { ways = n; state.x = x; state.y = y; } }));
   state.line = numbers.length ? words.find(k => counts.get(k) <= 8) ?? -1 : words[1] ?? -1;
 }
 function controls() {
