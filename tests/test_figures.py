@@ -185,8 +185,10 @@ def test_a_confusion_matrix_is_shares_with_counts_in_it(tmp_path):
     old = recorded(tmp_path / "old", record("abc"))
     (old / "predictions.csv").write_text("row,predicted,true\n1,a,a\n2,a,a\n3,a,a\n4,c,a\n5,b,b\n6,b,b\n7,a,\n")
     assert_allclose(figures.confusion(old).images[0].get_array(), expected)
-    with pytest.raises(UserError, match="true classes of this run's test images are not known"):
-        figures.confusion(record("abc"))
+    (old / "predictions.csv").write_text("row,predicted,true\n1,a,\n")
+    for unknown in (old, record("abc")):
+        with pytest.raises(UserError, match="true classes of this run's test images are not known"):
+            figures.confusion(unknown)
     with pytest.raises(UserError, match=r"shape \(2, 3\)"):
         figures.confusion(np.ones((2, 3)))
 

@@ -160,9 +160,9 @@ function effect() {
     const numbers = D.keys[kx].numbers, plain = numbers && xs.every(v => numbers[v] !== null), at = xs.map((v, i) => plain ? numbers[v] : i);
     const log = plain && at[0] > 0 && at[at.length - 1] / at[0] >= 20, traces = [], dashes = ["solid", "dash", "dot", "dashdot"];
     ys.forEach((y, j) => {
-      const known = cells[j].map((c, i) => [at[i], c, i]).filter(([, c]) => c.n), colour = D.colours[dark.matches ? "dark" : "light"][j % D.colours.light.length];
+      const known = cells[j].map((c, i) => [plain ? at[i] : i + (j - (ys.length - 1) / 2) * 0.06, c, i]).filter(([, c]) => c.n), colour = D.colours[dark.matches ? "dark" : "light"][j % D.colours.light.length];
       const bands = known.filter(([, c]) => c.error !== null), points = {x: known.map(p => p[0]), y: known.map(p => p[1].mean)}, words = second < 0 ? name : label(second, y);
-      if (bands.length > 1) traces.push({type: "scatter", mode: "lines", x: [...bands.map(p => p[0]), ...bands.map(p => p[0]).reverse()], y: [...bands.map(p => p[1].mean + p[1].error), ...bands.map(p => p[1].mean - p[1].error).reverse()],
+      if (bands.length > 1 && numeric(kx)) traces.push({type: "scatter", mode: "lines", x: [...bands.map(p => p[0]), ...bands.map(p => p[0]).reverse()], y: [...bands.map(p => p[1].mean + p[1].error), ...bands.map(p => p[1].mean - p[1].error).reverse()],
         fill: "toself", fillcolor: colour, opacity: 0.18, line: {width: 0}, hoverinfo: "skip", showlegend: false, legendgroup: String(j)});
       traces.push({type: "scatter", mode: numeric(kx) ? "lines+markers" : "markers", ...points, name: esc(cut(words, 40)), legendgroup: String(j), line: {color: colour, width: 2, dash: dashes[Math.floor(j / D.colours.light.length) % 4]},
         marker: {size: 8, color: colour, symbol: j % 8}, error_y: {type: "data", array: known.map(p => p[1].error ?? 0), visible: bands.length > 0, thickness: 1.2, width: 3, color: colour}, hoverinfo: "text",
@@ -174,7 +174,7 @@ function effect() {
   }
   const over = repetitions.filter(k => k !== kx && k !== second && distinct(runs.map(r => r.values[k])).length > 1), many = counts[counts.length - 1] > 1;
   $("effectnote").textContent = [
-    many ? `Each ${map ? "cell" : "point"} is the mean of ${counts.join(" or ")} runs that differ in ${listed(over) || "nothing but time"}${map ? "" : "; bars and bands are one standard error"}.` : `Each ${map ? "cell" : "point"} is one run.`,
+    many ? `Each ${map ? "cell" : "point"} is the mean of ${counts.join(" or ")} runs that differ in ${listed(over) || "nothing but time"}${map ? "" : `; bars ${numeric(kx) ? "and bands " : ""}are one standard error`}.` : `Each ${map ? "cell" : "point"} is one run.`,
     selectors.length ? `Only the runs with ${selectors.map(([k, , v]) => `${D.keys[k].name} = ${label(k, v)}`).join(", ")} are drawn; the selectors above change that.` : "",
     along.length ? `${listed(along)} change${along.length === 1 ? "s" : ""} together with what is drawn.` : ""].filter(Boolean).join(" ");
 }
