@@ -46,6 +46,7 @@ MAY_IMPORT = {
 FENCES = {
     "mlflow": {"tracking", "predict"},
     "matplotlib": {"report"},
+    "plotly": {"report"},
     "torch": {"extract"},
     "onnxruntime": {"extract"},
     "spams": {"bench"},

@@ -26,7 +26,7 @@ from zsl.bench.data import N_CLASSES, real, synthetic
 from zsl.bench.encode import REAL_ATOMS, TOL, Result
 from zsl.bench.process import in_a_process
 from zsl.errors import UserError, too_large, unforeseen, writing
-from zsl.report.figures import ratio_bars, save_figure
+from zsl.report.figures import figure_of, relative_times, save_figure
 from zsl.report.formats import Table, save, show
 
 PARTS = {
@@ -98,7 +98,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             if results:
                 frame = pd.DataFrame([(r.problem, r.contender, ratio) for r, ratio in zip(results, ratios_of(results))])
                 ratios = frame.set_index([0, 1])[2].unstack(sort=False)
-                paths += save_figure(ratio_bars(ratios), arguments.out, name)
+                unit = [next(r.per_row for r in results if r.problem == problem) for problem in ratios.index]
+                paths += save_figure(figure_of(relative_times(ratios, unit)), arguments.out, name)
             paths.append(arguments.out / f"{name}.json")
             paths[-1].write_text(json.dumps(record, indent=1))
         print("written: " + " ".join(map(str, paths)))

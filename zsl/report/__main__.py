@@ -161,7 +161,7 @@ def _diff(arguments: argparse.Namespace) -> None:
 
 def _dashboard(arguments: argparse.Namespace) -> None:
     path = arguments.out or arguments.folder / "dashboard.html"
-    page = dashboard(read_records(arguments.folder), arguments.folder.resolve().name)
+    page = dashboard(read_records(arguments.folder), arguments.folder.resolve().name, path.parent)
     with writing(path, "set --out to another file"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8")
