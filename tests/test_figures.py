@@ -82,7 +82,7 @@ def test_every_figure_takes_axes_or_makes_a_column_of_a_paper(name):
 
 
 def test_every_public_figure_is_checked_above():
-    makers = set(figures.__all__) - {"COLOURS", "figure_of", "of_run", "panels", "save_figure"}
+    makers = set(figures.__all__) - {"COLOURS", "figure_of", "most_certain", "of_run", "panels", "save_figure"}
     assert set(drawings()) == makers
 
 
@@ -398,3 +398,34 @@ def test_a_run_has_the_figures_that_its_files_allow(tmp_path):
             assert path.stat().st_size > 3000
     with pytest.raises(UserError, match=r"holds no results\.json"):
         figures.of_run(tmp_path)
+
+
+def test_the_most_certain_images_of_an_unlabelled_run(tmp_path, monkeypatch):
+    from PIL import Image
+
+    from zsl import compose, run
+    from zsl.report.figures import most_certain, of_run
+
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    labels, files = [], []
+    for name, n in (("red", 8), ("green", 8), ("unlabelled", 6)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(n):
+            Image.new("RGB", (30, 20), "red" if i % 2 else "blue").save(tmp_path / "photos" / name / f"{i}.png")
+            labels.append(name)
+            files.append(f"{name}/{i}.png")
+    np.savez("photos.npz", features=rng.normal(size=(22, 5)), labels=np.array(labels), files=np.array(files))
+    (tmp_path / "classes.csv").write_text("class,a,b\nred,1,0\ngreen,0,1\nx,1,1\ny,0,0\n")
+    overrides = ["dataset=tabular", "dataset.features=photos.npz", "dataset.attributes=classes.csv", "model=ridge"]
+    run(compose([*overrides, "tracking=none"]), tmp_path / "run")
+    table = pd.read_csv(tmp_path / "run" / "predictions.csv")
+    figure = of_run(tmp_path / "run")["most_certain"]
+    shown = [ax for ax in figure.axes if ax.images]
+    assert len(shown) == 6
+    order = table.sort_values("margin", ascending=False)
+    first = order[order["predicted"] == table["predicted"].value_counts().index[0]]["file"].iloc[0]
+    expected = np.asarray(Image.open(tmp_path / "photos" / first).convert("RGB"))
+    np.testing.assert_array_equal(np.asarray(shown[0].images[0].get_array()), expected)
+    with pytest.raises(UserError, match="is not in elsewhere; give the folder"):
+        most_certain(tmp_path / "run", "elsewhere")

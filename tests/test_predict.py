@@ -90,6 +90,35 @@ def test_json_and_new_classes_from_a_file(trained, tmp_path):
     assert (named[raw.y_unseen == 1] == "okapi").mean() > 0.9
 
 
+def test_evaluation_counts_what_the_run_counted(trained, tmp_path, capsys):
+    folder, result, raw, _ = trained
+    names = np.array(raw.unseen_names)[raw.y_unseen]
+    np.savez(tmp_path / "x.npz", features=raw.X_unseen, labels=names)
+    assert main([str(folder), str(tmp_path / "x.npz"), "--evaluate", "--to", str(tmp_path / "out.csv")]) == 0
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert f"class accuracy {result.metrics['acc_class']:.3f} ± " in line
+    assert f"hit@1 {result.metrics['hit_1']:.3f}, hit@3 {result.metrics['hit_3']:.3f}, over {len(names)} images" in line
+    # Images of other classes are not counted, and are named.
+    np.savez(tmp_path / "x.npz", features=raw.X_unseen, labels=np.where(names == names[0], "stranger", names))
+    assert main([str(folder), str(tmp_path / "x.npz"), "--evaluate", "--json"]) == 0
+    assert "is not counted: stranger" in capsys.readouterr().err.replace("are not", "is not")
+    np.save(tmp_path / "x.npy", raw.X_unseen)
+    assert main([str(folder), str(tmp_path / "x.npy"), "--evaluate"]) == 1
+    assert "x.npy holds no labels" in capsys.readouterr().err
+
+
+def test_a_new_class_like_another_one_is_told(trained, tmp_path, caplog, capsys):
+    folder, _, raw, _ = trained
+    np.save(tmp_path / "x.npy", raw.X_unseen[:2])
+    rows = np.vstack([raw.Z_unseen[0], raw.Z_unseen[0] + 1, raw.Z_unseen[0] + 1])
+    write_class_csv(tmp_path / "new.csv", ["a", "b", "c"], [f"a{i}" for i in range(20)], rows)
+    assert main([str(folder), str(tmp_path / "x.npy"), "--add", str(tmp_path / "new.csv")]) == 0
+    assert [record.message for record in caplog.records] == [
+        f"the new class 'a' has the attributes of {raw.unseen_names[0]!r}, so both get the same scores.",
+        "the new class 'c' has the attributes of 'b', so both get the same scores.",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -30,6 +30,8 @@ from zsl.runs.model_file import MODEL
 from zsl.runs.status import STATUS, read, walk
 from zsl.text import as_cell
 
+log = logging.getLogger(__name__)
+
 
 @dataclass
 class Ranking:
@@ -78,6 +80,18 @@ def rank(
             raise UserError(f"the new class {taken!r} is known already; give it another name.")
         table = pd.concat([table, added])
     return Ranking([str(name) for name in table.index], classifier.predict_stages(X, table).scores)
+
+
+def twins(known: pd.DataFrame, added: pd.DataFrame) -> list[str]:
+    """A sentence for each new class that has exactly the attributes of another class."""
+    table = pd.concat([known, align(as_table(added), known.columns, "the table of new classes")])
+    first: dict[bytes, str] = {}
+    found = []
+    for name, row in zip(table.index, table.to_numpy(float)):
+        other = first.setdefault((row + 0.0).tobytes(), str(name))
+        if other != str(name) and name in added.index:
+            found.append(f"the new class {str(name)!r} has the attributes of {other!r}, so both get the same scores.")
+    return found
 
 
 def read_input(
@@ -188,6 +202,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--classes", default="unseen", metavar="unseen|seen|all|none",
                         help="classes of training to choose from (default unseen)")  # fmt: skip
     parser.add_argument("--add", type=Path, metavar="FILE.csv", help="new classes: a name and raw attributes per row")
+    parser.add_argument("--evaluate", action="store_true",
+                        help="count the right answers: INPUT has labels or a folder per class")  # fmt: skip
     parser.add_argument("--to", type=Path, metavar="FILE", help=".csv or .json (default: CSV to the terminal)")
     parser.add_argument("--json", action="store_true", help="JSON to the terminal")
     parser.add_argument("--device", default="cpu", help="for images: cpu (default), or cuda")
@@ -243,9 +259,26 @@ def _work(arguments: argparse.Namespace) -> None:
     added = read_classes(arguments.add.expanduser()) if arguments.add else None
     X, rows = read_input(arguments.input.expanduser(), classifier, settings, arguments.device)
     X = as_matrix(X, str(arguments.input), n_columns=classifier.n_features_in_)
-    best = best_classes(classifier, X, arguments.classes, added, arguments.top)
+    names = [*classifier.class_attributes(arguments.classes).index, *(added.index if added is not None else ())]
+    if added is not None:
+        for sentence in twins(classifier.class_attributes("all"), added):
+            log.warning("%s", sentence)
+    best: Iterable[list[tuple[str, float]]] = best_classes(classifier, X, arguments.classes, added, arguments.top)
+    counted = None
+    if arguments.evaluate:
+        from zsl.predict.evaluation import Evaluation, true_classes
+
+        path = arguments.input.expanduser()
+        counted = Evaluation(true_classes(path, rows), [str(name) for name in names], path)
+        best = counted.watch(best)
+    _write(best, rows, to, as_json=arguments.json)
+    for line in counted.lines() if counted else ():
+        print(line, file=sys.stderr)
+
+
+def _write(best: Iterable[list[tuple[str, float]]], rows: Sequence[str], to: Path | None, *, as_json: bool) -> None:
     if not to:
-        write(best, rows, sys.stdout, as_json=arguments.json)
+        write(best, rows, sys.stdout, as_json=as_json)
         return
     with writing(to, "choose another --to"), atomic(to) as part, part.open("w", encoding="utf-8", newline="") as out:
         write(best, rows, out, as_json=to.suffix == ".json")

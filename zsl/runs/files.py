@@ -82,12 +82,17 @@ def write_predictions(
     images: Sequence[str | int], classes: Sequence[str], scores: Array, y: Array, folder: Path, *,
     column: str = "file", best: int = 3,
 ) -> None:  # fmt: skip
-    """Write ``predictions.csv``: of each test image its file (or row), the best classes, the true class if known."""
+    """Write ``predictions.csv``: of each test image its file (or row), the best classes, the true class if known.
+
+    ``margin`` is the score of the best class minus that of the second: the larger, the more certain is the answer.
+    """
     order = np.argsort(-scores, axis=1, kind="stable")[:, :best].T
     names = np.array([*classes, ""], dtype=object)
     best_classes = {word: names[c] for word, c in zip(("predicted", "second", "third"), order)}
     with atomic(folder / PREDICTIONS) as part:
-        found = {column: images, **best_classes, "true": names[np.where(y < 0, -1, y)]}
+        ranked = -np.sort(-scores, axis=1)[:, :2]
+        margin = {"margin": np.round(ranked[:, 0] - ranked[:, 1], 6)} if ranked.shape[1] > 1 else {}
+        found = {column: images, **best_classes, **margin, "true": names[np.where(y < 0, -1, y)]}
         _cells(pd.DataFrame(found)).to_csv(part, index=False)
 
 

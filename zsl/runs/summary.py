@@ -77,7 +77,9 @@ def _facts(result: Result, accurate: bool, folder: Path, link: str | None) -> di
     shuffled = key["dataset"].get("shuffle_attributes") is not None
     return {
         "control": "the attribute table is shuffled over classes" if shuffled else "",
-        "accuracy": "" if accurate else f"no test image has a known class; the answers are in {folder / PREDICTIONS}",
+        "accuracy": ""
+        if accurate
+        else f"unknown: no test image has a known class; answers are in {folder / PREDICTIONS}",
         "training": training(result),
         "test": tested(result),
         "protocol": protocol(key["information_used"]),

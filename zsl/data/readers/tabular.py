@@ -24,7 +24,7 @@ from zsl.errors import UserError, did_you_mean
 _LABEL_COLUMNS = ("label", "class", "class_name", "labels")
 _FILE_COLUMNS = ("file", "filename", "path", "image")
 # Images of such a label, in a folder of such a name or without any label are only ever predicted.
-_UNKNOWN = {"unlabelled", "unlabeled", "unknown", "", "nan", "na", "n/a", "none", "null", "?"}
+UNKNOWN = {"unlabelled", "unlabeled", "unknown", "", "nan", "na", "n/a", "none", "null", "?"}
 
 
 def load(
@@ -83,7 +83,7 @@ def load(
     image_level = bool(files) and len(rows) == len(X) and set(names) == set(files)
     if image_level:
         order = {n: i for i, n in enumerate(names)}
-        names = tuple(sorted({label for label in y if label.strip().lower() not in _UNKNOWN}))
+        names = tuple(sorted({label for label in y if label.strip().lower() not in UNKNOWN}))
         semantics = image_semantics(rows[[order[f] for f in files]].astype(np.float32), len(names))
     else:
         semantics = class_semantics(rows)
@@ -134,13 +134,27 @@ def read_features(path: Path) -> tuple[Array, tuple[str, ...], str]:
     return found["features"], tuple(found["files"].tolist()) if "files" in found else (), _text(found, "network")
 
 
+def read_labels(path: Path) -> list[str]:
+    """The class names of a feature file's rows.
+
+    Raises
+    ------
+    UserError
+        If the file has no labels, is missing or cannot be read.
+    """
+    found = _read(Folder(path.parent, "off"), path)
+    if "labels" not in found:
+        raise UserError(f"{path} holds no labels; add them ('labels' in .npz, a column 'label' in a table).")
+    return [str(label) for label in found["labels"]]
+
+
 def _class_numbers(y: list[str], names: tuple[str, ...], table: Path) -> Array:
     """Labels as positions in ``names``; -1 where the class is unknown."""
     index = {c: i for i, c in enumerate(names)}
     # A name of the table is a class, whatever else it could mean (NA, none, unknown).
     known = {**dict.fromkeys(set(y), -1), **index}
     for label in set(y) - set(names):
-        if label.strip().lower() not in _UNKNOWN:
+        if label.strip().lower() not in UNKNOWN:
             if _as_whole(label) not in index:
                 raise UserError(
                     f"{table} has no row for the class {label!r}, which has images{did_you_mean(label, names)}; "

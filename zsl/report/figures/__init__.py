@@ -15,6 +15,7 @@ from zsl.errors import UserError
 from zsl.report.figures.classes import attribute_errors, confusion, per_class
 from zsl.report.figures.curves import learning_curve, objective, panels, sensitivity
 from zsl.report.figures.evaluation import reliability, seen_unseen
+from zsl.report.figures.images import most_certain
 from zsl.report.figures.scatter import embedding
 from zsl.report.figures.speed import relative_times
 from zsl.report.figures.style import COLOURS, figure_of, save_figure
@@ -29,6 +30,7 @@ __all__ = [
     "embedding",
     "figure_of",
     "learning_curve",
+    "most_certain",
     "objective",
     "of_run",
     "panels",
@@ -52,7 +54,7 @@ def of_run(folder: str | Path) -> dict[str, Figure]:
     Returns
     -------
     dict
-        Of ``confusion``, ``per_class``, ``objective`` and ``attribute_errors`` those that can be made.
+        Of ``confusion``, ``per_class``, ``objective``, ``attribute_errors``, ``most_certain``: those that can be made.
 
     Raises
     ------
@@ -75,9 +77,11 @@ def of_run(folder: str | Path) -> dict[str, Figure]:
         "objective": objective,
         "attribute_errors": attribute_errors,
     }
+    makers["most_certain"] = most_certain
     for name, make in makers.items():
         try:
-            out[name] = figure_of(make(folder))
-        except UserError:  # the run has not what this figure shows
+            made = make(folder)
+            out[name] = made if name == "most_certain" else figure_of(made)
+        except (UserError, OSError):  # the run has not what this figure shows
             continue
     return out
