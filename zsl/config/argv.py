@@ -62,6 +62,8 @@ def check_flags(argv: Iterable[str]) -> None:
             continue
         flag, equals, value = token.partition("=")
         if flag not in _FLAGS:
+            if equals:
+                raise UserError(f"{token} is no flag: settings have no dashes; write {token.lstrip('-')}.")
             raise UserError(f"there is no flag {flag}{did_you_mean(flag, _FLAGS)}; --help shows what there is.")
         if flag not in _VALUE_FLAGS:
             if equals:

@@ -1,4 +1,4 @@
-"""``python -m zsl.data list | check | convert | download | build``: what data there is, and whether it is in order."""
+"""``python -m zsl.data list | check | convert | download | build``: which data is here, and whether it can be used."""
 
 from __future__ import annotations
 
@@ -159,7 +159,9 @@ def _check(arguments: argparse.Namespace) -> int:
         for row in report.splits:
             table.add_row(*map(escape, row.values()))
         console.print(table)
-    last = [f"[red]problem:[/red] {escape(problem)}" for problem in report.problems] or ["[green]in order[/green]"]
+    last = [f"[red]problem:[/red] {escape(problem)}" for problem in report.problems] or [
+        "[green]OK: nothing wrong was found[/green]"
+    ]
     for line in [*(f"[yellow]{escape(warning)}[/yellow]" for warning in report.warnings), *last]:
         console.print(line, soft_wrap=True)
     return 1 if report.problems else 0

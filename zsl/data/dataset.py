@@ -14,7 +14,7 @@ from zsl.data.table import ImageTable, Split, check_labels
 from zsl.errors import UserError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ZeroShotData:
     """Everything an experiment may read, split into what trains and what is predicted.
 
@@ -186,6 +186,11 @@ class ZeroShotData:
             seen=seen, unseen=np.setdiff1d(np.arange(len(attributes)), seen),
         )  # fmt: skip
 
+    def __repr__(self) -> str:
+        seen = f"{len(self.X)} training images of {len(self.seen)} seen classes, {self.X.shape[1]} features"
+        unseen = f"{len(self.X_unseen)} test images of {len(self.unseen)} unseen classes"
+        return f"ZeroShotData({self.name}, {self.feature}, split {self.split}: {seen}; {unseen})"
+
     @property
     def Z_seen(self) -> Array:
         """(C_seen, q) attributes of the seen classes."""
@@ -265,12 +270,9 @@ class ZeroShotData:
             aside[mine[: int(share * len(mine))]] = True
         return replace(
             self,
-            X=self.X[~aside],
-            y=self.y[~aside],
-            X_test_seen=self.X[aside],
-            y_test_seen=self.y[aside],
+            X=self.X[~aside], y=self.y[~aside], X_test_seen=self.X[aside], y_test_seen=self.y[aside],
             Z_images=None if self.Z_images is None else self.Z_images[~aside],
-        )
+        )  # fmt: skip
 
 
 def _known(values: Array) -> Array:

@@ -94,8 +94,9 @@ def check(config: Mapping[str, Any]) -> Report:
 
 def _describe(report: Report, table: ImageTable) -> None:
     where, X = table.provenance, table.features
-    report.add("folder", where.get("root", "-"))
-    report.add("layout", where.get("layout", "-"))
+    for what, key in (("folder", "root"), ("layout", "layout"), ("images from", "images"), ("caution", "caution")):
+        if key in where:
+            report.add(what, where[key])
     report.add("images", len(X))
     report.add("features", f"{table.feature}, {X.shape[1]} columns, {X.dtype}")
     if "columns" in where:

@@ -37,7 +37,7 @@ class Split:
         return content_hash(self.trainval, self.test_seen, self.test_unseen)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImageTable:
     """What a reader returns: every image of a dataset, before any split.
 
@@ -116,6 +116,13 @@ class ImageTable:
         repeated = first_repeated(self.class_names)
         if repeated is not None:
             raise UserError(f"{who}: the class name {repeated!r} occurs more than once; names must be unique.")
+
+    def __repr__(self) -> str:
+        n, p = self.features.shape
+        return (
+            f"ImageTable({self.name}, {self.feature}: {n} images of {len(self.class_names)} classes, {p} features, "
+            f"{self.attributes.shape[1]} attributes, splits: {', '.join(self.splits) or 'none'})"
+        )
 
     @property
     def gaps(self) -> Array:

@@ -99,7 +99,8 @@ def image_key(file: str, class_name: str) -> str:
 
 def _split(name: str, role: Array, labels: Array) -> Split:
     trainval, test_seen, test_unseen = (np.flatnonzero(role == r) for r in (_TRAINVAL, _TEST_SEEN, _TEST_UNSEEN))
-    return Split(name, trainval, test_seen, test_unseen, np.unique(labels[test_unseen]).astype(np.int64))
+    return Split(name, trainval, test_seen, test_unseen, np.unique(labels[test_unseen]).astype(np.int64),
+                 {"file": "cifar_awa.npz"})  # fmt: skip
 
 
 def _others(folder: Path, feature: str, name: str, cache: str | None, own: dict[str, Array]) -> tuple[Array, str]:
