@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,12 @@ class Entry:
     """By the name that ``download NAME --form FORM`` takes; the first is the default."""
     official: str = ""
     """The folder that its official archive unpacks to, beside the dataset's own."""
+    by_hand: dict[str, str] = field(default_factory=dict)
+    """What is public but has no address here: its form -> a sentence on where it is and where it goes."""
+
+    def places(self, root: Path) -> list[Path]:
+        """The folders where the dataset is looked for, of which ``root`` is its own."""
+        return [root, root.parent / "xlsa17" / "data" / root.name, *([root.parent / self.official] * bool(self.official))]
 
 
 _GBU = "Xian, Lampert, Schiele, Akata: Zero-Shot Learning - A Comprehensive Evaluation, TPAMI 2018"
@@ -54,6 +61,12 @@ ENTRIES: dict[str, Entry] = {
         f"Lampert, Nickisch, Harmeling: Attribute-Based Classification, TPAMI 2014; {_GBU}",
         _XLSA17,
         "Animals_with_Attributes",
+        {
+            "vgg19": "AwA-features-vgg19.tar.bz2 (the paper's VGG19 features, one text file per image) and "
+            "AwA-base.tar.bz2 (the class tables) are on https://cvml.ista.ac.at/AwA/; get both by hand and unpack them, so "
+            "that Animals_with_Attributes in the data folder holds classes.txt and Features/vgg19 (then: "
+            "dataset=awa1 dataset.layout=official feature=vgg19)"
+        },
     ),
     "awa2": Entry(
         "tables and features free to use; images each under their own free licence",

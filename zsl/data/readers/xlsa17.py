@@ -39,14 +39,24 @@ _UNNAMED = "class_{}"
 _LOCS = ("trainval_loc", "test_seen_loc", "test_unseen_loc", "train_loc", "val_loc", "val_seen_loc", "val_unseen_loc")
 
 
-def how_to_get(name: str) -> str:
-    """What to do where a dataset is missing: how it is downloaded, if it can be."""
-    if name not in ENTRIES or not ENTRIES[name].archives:
+def how_to_get(name: str, feature: str = "resnet101") -> str:
+    """What to do where a dataset or a feature of it is missing: how it is downloaded or made, if it can be."""
+    entry = ENTRIES.get(name)
+    if entry is None or not entry.archives:
         return "dataset.root=FOLDER says where it is"
+    made = f"; it has ResNet101 features only, {how_to_make(name, feature)}" if feature != "resnet101" else ""
     return (
-        f"python -m zsl.data download {name} fetches it, or put it there by hand: xlsa17.zip is on the page of "
-        "'Zero-shot learning: the good, the bad and the ugly' (Xian et al.); ZSL_DATA or dataset.root says where it is"
+        f"python -m zsl.data download {name} fetches it ({next(iter(entry.archives.values())).url}){made}; ZSL_DATA or "
+        "dataset.root says where it is"
     )
+
+
+def how_to_make(name: str, feature: str) -> str:
+    """How features that no archive of zsl's catalogue holds come here."""
+    entry = ENTRIES.get(name)
+    if entry is not None and feature in entry.by_hand:
+        return f"python -m zsl.data download {name} --form {feature} says where feature={feature} is"
+    return f"feature={feature} is made by python -m zsl.extract IMAGES --to FOLDER/{feature}.npz feature={feature}"
 
 
 def load(
@@ -84,12 +94,12 @@ def load(
     """
     folder = Folder(unpacked(root), cache)
     if not folder.root.is_dir():
-        raise UserError(f"dataset={name} is not here: the folder {folder.root} does not exist; {how_to_get(name)}.")
-    path = feature_file(folder.root, feature, name, how_to_get(name))
+        raise UserError(f"dataset={name} is not here: the folder {folder.root} does not exist; {how_to_get(name, feature)}.")
+    path = feature_file(folder.root, feature, name, how_to_get(name, feature))
     found = read_features(folder, path)
     main = folder / table
     if not main.is_file():
-        raise UserError(f"dataset={name}: {main} is missing; {how_to_get(name)}.")
+        raise UserError(f"dataset={name}: {main} is missing; {how_to_get(name, feature)}.")
     stored = read_mat(folder.use(main))
     class_names = names_of(stored, folder, main, int(found.labels.max()) + 1)
     notes = list(leaks(stored, main))
