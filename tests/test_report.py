@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from conftest import ROOT
 from report_records import CELL, EXTRA, fails, frame, record, stored
 from zsl import inference
 from zsl.config import compose, options
@@ -65,6 +66,18 @@ def test_repetitions_are_those_of_the_data():
     # Nothing is random in ESZSL: one run on each fold. The dictionaries have the experiment's ten seeds on each.
     assert found["cub/eszsl"].repeats == ("split.fold=range(4)", "seed=0")
     assert found["cub/coupled"].repeats == ("split.fold=range(4)",)
+
+
+def test_dictionaries_on_vgg19_have_more_atoms_than_it_has_numbers():
+    for name in ("table1", "table2"):
+        found = [one for one in cells.cells(name) if cells.value_of(one.overrides, "feature") == "vgg19"]
+        assert len(found) > 5
+        for one in found:
+            coupled = (cells.value_of(one.overrides, "model") or "coupled") == "coupled"
+            assert (int(cells.value_of(one.overrides, "model.n_atoms") or 0) > 4096) == coupled
+    # The user's own number stands.
+    few = next(one for one in cells.cells("table1", ["model.n_atoms=64"]) if one.variant == "vgg19")
+    assert [o for o in few.overrides if "n_atoms" in o] == ["model.n_atoms=64"]
 
 
 def test_settings_of_the_user_are_part_of_the_name_and_for_the_data_that_they_name():
@@ -175,6 +188,29 @@ def test_the_paper_is_typed_in_whole():
         assert set(paper[name]) - {"columns", "quoted"} <= set(paper["methods"])
 
 
+@pytest.mark.parametrize("name", ["table2", "table3"])
+def test_rows_are_in_the_papers_order_with_its_daggers(name):
+    paper = ROOT.parent / "shared" / "paper" / "coupled_dictionary_zsl.tex"
+    if not paper.is_file():
+        pytest.skip("the paper's source is not here: ../shared/paper")
+    label = {"table2": "tab:table1", "table3": "tab:table3"}[name]
+    body = paper.read_text(encoding="utf-8").partition(rf"\label{{{label}}}")[0].rpartition(r"\begin{table}")[2]
+    lines = [line for line in body.splitlines() if re.search(r"\\cite\{[^}]*\}", line) and "&" in line]
+    ours = [str(row[0]) for row in tables.methods(name, frame([])).rows][:-3]
+    assert len(lines) == len(ours) > 10
+    assert ["dagger" in line for line in lines] == ["†" in title for title in ours]
+    for line, title in zip(lines, ours):
+        assert re.search(r"[A-Z]\w+", line.replace("multicolumn", ""))[0] == re.match(r"\w+", title)[0]
+
+
+def test_errata_stand_beside_their_numbers():
+    for name, marks in (("table2", "abcjkn"), ("table3", "abfghiklmo")):
+        table = tables.methods(name, frame([]))
+        assert "".join(note[1] for note in table.below() if note.startswith("[")) == "".join(sorted(marks))
+    below = tables.table1(frame([])).below()
+    assert "".join(note[1] for note in below if note.startswith("[")) == "abcdeklno"
+
+
 def test_table1_has_ours_beside_the_papers(report_runs):
     table = tables.table1(records.read_records(report_runs), EXTRA)
     rows = {tuple(map(str, row[:4])): dict(zip(table.columns, row)) for row in table.rows}
@@ -188,7 +224,7 @@ def test_table1_has_ours_beside_the_papers(report_runs):
     assert ours["repetitions"] == "2 splits x 2 seeds"
     # hit@3 among three classes is no metric, and is not called missing.
     assert ours["hit@3 ours"] == ours["hit@1 paper"] == "-"
-    paper = rows["AwA1 [a]", "vgg19", "standard", "TAAw [k]"]
+    paper = rows["AwA1 [a]", "vgg19 [n]", "standard", "TAAw [k]"]
     assert str(paper["hit@1 paper"]) == "89.35"
     assert paper["hit@1 ours"] == "missing"
     assert str(paper["hit@5 paper"]) == "98.51 [d]"  # TAAw below AAw
@@ -209,10 +245,10 @@ def test_a_table_of_methods_says_over_what_and_how_each_row_is():
     table = tables.methods("table2", frame(found))
     rows = {row[0]: dict(zip(table.columns, row)) for row in table.rows}
     assert any("means over 2 splits. 1 of 3 class splits left out" in note for note in table.notes)
-    assert str(rows["Kodirov et al. 2017 (SAE) [w]"]["digits"]) == "30.0 ± 0.0"
-    assert str(rows["coupled dictionaries, TAAw [k][v]"]["digits"]) == "40.0 ± 0.0"
+    assert str(rows["Kodirov et al. 2017 (SAE) † [w]"]["digits"]) == "30.0 ± 0.0"
+    assert str(rows["coupled dictionaries, TAAw [k][n][v]"]["digits"]) == "40.0 ± 0.0"
     assert rows["Zhang & Saligrama 2016 (JLSE) †"]["digits"] == "not run"
-    assert rows["Bucher et al. 2016"]["digits"] == "missing"  # no run: no mark of how its settings were chosen
+    assert rows["Bucher et al. 2016 †"]["digits"] == "missing"  # no run: no mark of how its settings were chosen
     assert any("[w] Settings of this row: selected on validation classes." in note for note in table.below())
 
 

@@ -33,7 +33,8 @@ class Entry:
 
     def places(self, root: Path) -> list[Path]:
         """The folders where the dataset is looked for, of which ``root`` is its own."""
-        return [root, root.parent / "xlsa17" / "data" / root.name, *([root.parent / self.official] * bool(self.official))]
+        beside = [root.parent / self.official] if self.official else []
+        return [root, root.parent / "xlsa17" / "data" / root.name, *beside]
 
 
 _GBU = "Xian, Lampert, Schiele, Akata: Zero-Shot Learning - A Comprehensive Evaluation, TPAMI 2018"
@@ -63,8 +64,8 @@ ENTRIES: dict[str, Entry] = {
         "Animals_with_Attributes",
         {
             "vgg19": "AwA-features-vgg19.tar.bz2 (the paper's VGG19 features, one text file per image) and "
-            "AwA-base.tar.bz2 (the class tables) are on https://cvml.ista.ac.at/AwA/; get both by hand and unpack them, so "
-            "that Animals_with_Attributes in the data folder holds classes.txt and Features/vgg19 (then: "
+            "AwA-base.tar.bz2 (the class tables) are on https://cvml.ista.ac.at/AwA/; get both by hand and unpack "
+            "them, so that Animals_with_Attributes in the data folder holds classes.txt and Features/vgg19 (then: "
             "dataset=awa1 dataset.layout=official feature=vgg19)"
         },
     ),

@@ -52,7 +52,7 @@ def parser(name: str) -> argparse.ArgumentParser:
     if name in EXPERIMENTS or name in ("figure", "tables", "compare"):
         metric = ", a metric after it (default acc_class)" if name == "compare" else ""
         out.add_argument("words", nargs="*", metavar="FOLDER | KEY=VALUE",
-                         help=f"folder of records (default multirun){metric}, overrides of the runs, data=NAME")  # fmt: skip
+                         help=f"folder of records (default multirun){metric}, overrides of runs, data=NAME")  # fmt: skip
         out.add_argument("--run", action="store_true", help="first run what is missing and whose data is here")
     for folder in {"diff": ["before", "after"], "dashboard": ["folder"]}.get(name, []):
         out.add_argument(folder, type=Path)
@@ -74,8 +74,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _work(argv: list[str]) -> None:
-    commands = {**dict.fromkeys(EXPERIMENTS, _experiment), "tables": _tables, "compare": _compare, "figure": _figure, "diff": _diff,
-                "dashboard": _dashboard, "theory": _theory}  # fmt: skip
+    commands = {**dict.fromkeys(EXPERIMENTS, _experiment), "tables": _tables, "compare": _compare, "figure": _figure,
+                "diff": _diff, "dashboard": _dashboard, "theory": _theory}  # fmt: skip
     overview = Parser(
         prog="python -m zsl.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join(f"  {name:15}{about}" for name, about in {**EXPERIMENTS, **OTHERS}.items()),
@@ -192,7 +192,7 @@ def _figure(arguments: argparse.Namespace) -> None:
     folder, output, extra = _words(arguments)
     if extra and not arguments.run:
         raise UserError(f"{' '.join(extra)} is for a run; add --run, or name the folder of one.")
-    if arguments.run and (status := cells.start(["experiment=figure", *extra, *output])) != 0:
+    if arguments.run and (status := filling.start(["experiment=figure", *extra, *output])) != 0:
         sys.exit(status)
     if arguments.run or not output:
         folder /= "figure"  # where the experiment puts its runs
@@ -219,13 +219,16 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 
 def _run_compare(folder: Path, output: Sequence[str], extra: Sequence[str]) -> list[str]:
-    """Run every method, unless the data is missing; returns the commands that failed."""
-    words = ("experiment=compare", *extra)
-    if why := filling.cannot_read([w for w in words if not is_sweep(w)]):
+    """Run every method, or the one that the user names, unless the data is missing; returns what failed."""
+    named = {cells.key_of(o) for o in extra}
+    sweeps = [["experiment=compare", *(o for o in sweep if cells.key_of(o) not in named), *extra]
+              for sweep in cells.layout()["compare"]["sweeps"] if not sweep or "model" not in named]  # fmt: skip
+    if why := filling.cannot_read([w for w in sweeps[0] if not is_sweep(w)]):
         raise UserError(f"compare is not run, because its data is missing: {why}")
-    known = read_records(folder / "compare", needed=False)
-    took = filling.seconds_of(known).mean() if len(known) else None
-    return filling.fill([filling.Task("compare", (*words, *output), cells.n_jobs(words), "compare", took)], folder)
+    took = filling.seconds_of(read_records(folder / "compare", needed=False)).mean()
+    tasks = [filling.Task("compare", (*words, *output), cells.n_jobs(words), "compare", took if took > 0 else None)
+             for words in sweeps]  # fmt: skip
+    return filling.fill(tasks, folder)
 
 
 def _diff(arguments: argparse.Namespace) -> None:

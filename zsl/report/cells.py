@@ -219,7 +219,7 @@ def arguments_of(one: Cell) -> list[str]:
 
 
 def n_jobs(arguments: Sequence[str]) -> int:
-    """How many jobs a command of ``zsl.main`` has that names an experiment: what it sweeps, and what the file sweeps."""
+    """How many jobs a command of ``zsl.main`` has that names an experiment, by what it and the file sweep."""
     from omegaconf import OmegaConf
 
     path = conf_dir() / "experiment" / f"{value_of(arguments, 'experiment')}.yaml"

@@ -21,9 +21,9 @@ _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "±": r"$\pm$", "<": "$<$", ">": "$>$", "|": "$|$", "†": r"$\dagger$",
 })  # fmt: skip
 MISSING, NONE = "missing", "-"
-# How many letters in small print fit across a page of LaTeX's article, what the gap of a column takes of them, how many a
-# column of words (the only one, one of several) and the head of one of numbers have before they are broken into lines, and
-# where a long word may be broken.
+# How many letters in small print fit across a page of LaTeX's article, and what the gap of a column takes of them; how
+# many a column of words (the only one, one of several) and the head of one of numbers have before they are broken into
+# lines; where a long word may be broken.
 _LETTERS, _GAP, _WORDS, _HEAD, _BREAKS = 74, 1.4, (22, 14), 8, re.compile(r"(?<=[=/,.:-])(?=\S)|(?=[_\[])")
 
 
@@ -154,8 +154,8 @@ def _stacked(lines: Sequence[str]) -> str:
 
 
 def _breakable(note: str) -> str:
-    words = (r"\allowbreak ".join(map(escape, _BREAKS.split(w))) if len(w) > _WORDS[0] else escape(w) for w in note.split())
-    return " ".join(words)
+    pieces = ([word] if len(word) <= _WORDS[0] else _BREAKS.split(word) for word in note.split())
+    return " ".join(r"\allowbreak ".join(map(escape, parts)) for parts in pieces)
 
 
 def escape(words: Any) -> str:

@@ -14,7 +14,9 @@ from zsl.report.cells import Cell, data_of, value_of
 _STORED = "resnet101"
 
 
-def advice(name: str, empty: Sequence[Cell], lacking: Mapping[tuple[str, str], str], words: Sequence[str] = ()) -> list[str]:
+def advice(
+    name: str, empty: Sequence[Cell], lacking: Mapping[tuple[str, str], str], words: Sequence[str] = ()
+) -> list[str]:
     """One line per dataset on its empty cells, with the command that fills them or fetches the data.
 
     Parameters

@@ -93,7 +93,7 @@ def warn_of_old_names(records: pd.DataFrame) -> None:
     ]
     if any(old):
         log.warning(
-            "%d records are of the time when table1 was called table0 and table2 was called table1, and are in no table; "
+            "%d records are of the time when table1 was called table0 and table2 table1, and are in no table; "
             "--run takes over those whose settings are the same, without running them again.", sum(old),
         )  # fmt: skip
 

@@ -44,8 +44,8 @@ def table1(records: pd.DataFrame, extra: Sequence[str] = ()) -> Table:
         theirs = dict(zip(paper["table1"]["columns"], printed or ()))
         title = marked(one.title, layout()["data"][one.data].get("marks", ""))
         for stage, rule in RULES.items():
-            feature = marked(_feature(one), paper["features"].get(one.variant, ""))
-            row: list[Any] = [title, feature, value_of(one.overrides, "split"),
+            name = marked(_feature(one), paper["features"].get(one.variant, ""))
+            row: list[Any] = [title, name, value_of(one.overrides, "split"),
                               marked(rule, "k" if stage == "taaw" else "")]  # fmt: skip
             ran = one.id in ours[f"{stage}/acc_class"].index
             for k in (1, 3, 5):
@@ -104,9 +104,9 @@ def methods(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> Tabl
             row += places if "paper" in column else places[1:2]
         out.rows.append(row)
     out.notes = [
-        "† The paper took these numbers from other papers; rows are in its order. Ours: every method run here on the same "
-        "features, splits and metric; mean ± standard deviation over class splits, over seeds where there is one split; "
-        "of each column the splits that all its methods have. A method without anything random is run once per split. "
+        "† The paper took these numbers from other papers; rows are in its order. Ours: every method run here on the "
+        "same features, splits and metric; mean ± standard deviation over class splits, over seeds where there is one "
+        "split; of each column the splits that all its methods have. A method without anything random is run once per split. "
         "The columns without a paper's number are other data: compare within a column only. not run: its objective is "
         "not published in enough detail to implement it under its name.",
         *over,

@@ -94,7 +94,9 @@ def load(
     """
     folder = Folder(unpacked(root), cache)
     if not folder.root.is_dir():
-        raise UserError(f"dataset={name} is not here: the folder {folder.root} does not exist; {how_to_get(name, feature)}.")
+        raise UserError(
+            f"dataset={name} is not here: the folder {folder.root} does not exist; {how_to_get(name, feature)}."
+        )
     path = feature_file(folder.root, feature, name, how_to_get(name, feature))
     found = read_features(folder, path)
     main = folder / table
