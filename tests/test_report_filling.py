@@ -212,7 +212,7 @@ def test_table0_says_what_it_is_called_now(capsys):
     fails("table0", "--run")
     error = capsys.readouterr().err
     assert "table0 is now table1" in error
-    assert "what was table1 is table2" in error
+    assert "table1 is now table2" in error
     assert error.count("\n") == 1
 
 

@@ -52,7 +52,7 @@ def parser(name: str) -> argparse.ArgumentParser:
     if name in EXPERIMENTS or name in ("figure", "tables", "compare"):
         metric = ", a metric after it (default acc_class)" if name == "compare" else ""
         out.add_argument("words", nargs="*", metavar="FOLDER | KEY=VALUE",
-                         help=f"folder of records (default multirun){metric}, overrides of runs, data=NAME")  # fmt: skip
+                         help=f"folder of records (default multirun){metric}; overrides; data=NAME")  # fmt: skip
         out.add_argument("--run", action="store_true", help="first run what is missing and whose data is here")
     for folder in {"diff": ["before", "after"], "dashboard": ["folder"]}.get(name, []):
         out.add_argument(folder, type=Path)

@@ -80,8 +80,9 @@ def methods(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> Tabl
     head, beside = ["method"], {}
     for column in columns:
         data = titles[column["data"]]
-        printed = marked(f"{data} paper", blocks[column["data"]].get("marks", ""))
-        names = [printed, f"{data} ours", f"{data} diff."] if "paper" in column else [data]
+        marks = blocks[column["data"]].get("marks", "")
+        beside_paper = [marked(f"{data} paper", marks), f"{data} ours", f"{data} diff."]
+        names = beside_paper if "paper" in column else [marked(data, marks)]
         beside[names[len(names) // 2]] = names
         head += names
     feature = columns[0]["feature"]
@@ -106,9 +107,9 @@ def methods(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> Tabl
     out.notes = [
         "† The paper took these numbers from other papers; rows are in its order. Ours: every method run here on the "
         "same features, splits and metric; mean ± standard deviation over class splits, over seeds where there is one "
-        "split; of each column the splits that all its methods have. A method without anything random is run once per split. "
-        "The columns without a paper's number are other data: compare within a column only. not run: its objective is "
-        "not published in enough detail to implement it under its name.",
+        "split; of each column the splits that all its methods have. A method without anything random is run once per "
+        "split. The columns without a paper's number are other data: compare within a column only. not run: its "
+        "objective is not published in enough detail to implement it under its name.",
         *over,
     ]
     finish(out, found, mine)
