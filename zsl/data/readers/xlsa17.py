@@ -119,6 +119,8 @@ def load(
     splits = {"proposed": _split(stored, "proposed", labels, main)}
     places = [folder / "att_splits_ss.mat", folder.root.parent / "standard_split" / folder.root.name / "att_splits.mat"]
     standard = next((place for place in places if place.is_file()), None)
+    published = name in ENTRIES and "standard_split" in ENTRIES[name].archives
+    fetched = f"python -m zsl.data download {name} --form standard_split fetches it, " if published else ""
     if standard is not None:
         other = read_mat(folder.use(standard))
         if names_of(other, folder, standard, len(class_names)) != class_names:
@@ -144,7 +146,7 @@ def load(
             "feature_file": path.name,
             "network": found.network,
             "files": folder.files,
-            "missing_splits": {"standard": f"it would be read from {places[0]} or {places[1]}; "},
+            "missing_splits": {"standard": f"{fetched}it would be read from {places[0]} or {places[1]}; "},
         },
         **attributes._asdict(),
     )
