@@ -42,6 +42,13 @@ def test_only_what_data_is_here_for_is_run(tmp_path, monkeypatch, started, capsy
     assert "left out  AwA1: 6 cells without data: python -m zsl.data download awa1" in "\n".join(said)
 
 
+@pytest.mark.parametrize("name", ["table1", "table2", "table3"])
+def test_what_comes_with_the_package_is_in_every_table(name):
+    found = [one for one in cells.cells(name) if one.data in ("digits", "cifar_awa")]
+    assert {one.data for one in found} == {"digits", "cifar_awa"}
+    assert filling.lacking_data(found) == {}
+
+
 @pytest.mark.parametrize("words", [["data=awa1"], ["data=awa1,digits"]])
 def test_data_that_is_named_and_missing_is_refused_before_the_first_job(tmp_path, started, words, capsys):
     fails("table2", tmp_path, "--run", *words)

@@ -109,3 +109,20 @@ ENTRIES: dict[str, Entry] = {
         _XLSA17,
     ),
 }
+
+# The features that zsl.extract makes of images and that come with no archive above.
+_EXTRACTED = ("vgg19", "inception", "inception_v3", "resnet50", "densenet161", "lite0")
+
+
+def how_to_make(name: str, feature: str) -> str:
+    """How a feature that no archive holds comes to a dataset; empty for one that an archive holds or nobody knows.
+
+    Examples
+    --------
+    >>> how_to_make("cub", "vgg19")
+    'feature=vgg19 is made by python -m zsl.extract IMAGES --to FOLDER/vgg19.npz feature=vgg19'
+    """
+    if name in ENTRIES and feature in ENTRIES[name].by_hand:
+        return f"python -m zsl.data download {name} --form {feature} says where feature={feature} is"
+    made = f"feature={feature} is made by python -m zsl.extract IMAGES --to FOLDER/{feature}.npz feature={feature}"
+    return made if feature in _EXTRACTED else ""

@@ -6,12 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from zsl.config import compose
-from zsl.data.catalogue import ENTRIES
-from zsl.data.readers.xlsa17 import how_to_make
+from zsl.data.catalogue import ENTRIES, Entry, how_to_make
 from zsl.report.cells import Cell, data_of, value_of
-
-# The feature that comes with the archives.
-_STORED = "resnet101"
 
 
 def advice(
@@ -49,25 +45,21 @@ def advice(
 def is_here(one: Cell) -> bool:
     """Whether the folder of a cell's dataset is on this machine, whatever it holds."""
     root = compose([f"experiment={one.experiment}", *one.overrides]).dataset.get("root")
-    places = ENTRIES[one_name].places(Path(root).expanduser()) if (one_name := _name(one)) in ENTRIES and root else []
-    return any(place.is_dir() for place in places or ([Path(root).expanduser()] if root else []))
-
-
-def _name(one: Cell) -> str:
-    return value_of(one.overrides, "dataset") or ""
+    entry = ENTRIES.get(value_of(one.overrides, "dataset") or "", Entry())
+    return root is not None and any(place.is_dir() for place in entry.places(Path(root).expanduser()))
 
 
 def _line(dataset: str, mine: Sequence[Cell], lacking: Mapping[tuple[str, str], str], here: bool) -> str:
     start = f"{_titles(mine)}: {_count(mine)} without data"
     entry = ENTRIES.get(dataset)
     features = list(dict.fromkeys(data_of(one)[1] for one in mine))
-    if here or entry is None or not entry.archives:
+    if here or entry is None or "xlsa17" not in entry.archives:
         first = lacking[data_of(mine[0])]
         more = len({lacking[data_of(one)] for one in mine}) - 1
         return f"{start}: {first.rstrip('.')}" + (f" (and {more} more such)." if more else ".")
-    archive = next(iter(entry.archives.values()))
+    archive = entry.archives["xlsa17"]
     has = f"(tables, splits, ResNet101 features; {archive.size_mb} MB)"
-    made = [feature for feature in features if feature not in ("", _STORED)]
+    made = [feature for feature in features if how_to_make(dataset, feature)]
     how = how_to_make(dataset, made[0]) + (f", likewise {', '.join(made[1:])}" if made[1:] else "") if made else ""
     return f"{start}: python -m zsl.data download {dataset} {has} from {archive.url}" + (f"; {how}" if how else "")
 

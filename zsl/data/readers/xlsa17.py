@@ -13,7 +13,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
-from zsl.data.catalogue import ENTRIES
+from zsl.data.catalogue import ENTRIES, how_to_make
 from zsl.data.readers.features import Features, feature_file, in_class_order, read_features
 from zsl.data.readers.files import as_text, need, read_lines
 from zsl.data.readers.mat import read_mat
@@ -44,19 +44,12 @@ def how_to_get(name: str, feature: str = "resnet101") -> str:
     entry = ENTRIES.get(name)
     if entry is None or not entry.archives:
         return "dataset.root=FOLDER says where it is"
-    made = f"; it has ResNet101 features only, {how_to_make(name, feature)}" if feature != "resnet101" else ""
+    made = how_to_make(name, feature)
+    made = f"; it has ResNet101 features only, {made}" if made else ""
     return (
         f"python -m zsl.data download {name} fetches it ({next(iter(entry.archives.values())).url}){made}; ZSL_DATA or "
         "dataset.root says where it is"
     )
-
-
-def how_to_make(name: str, feature: str) -> str:
-    """How features that no archive of zsl's catalogue holds come here."""
-    entry = ENTRIES.get(name)
-    if entry is not None and feature in entry.by_hand:
-        return f"python -m zsl.data download {name} --form {feature} says where feature={feature} is"
-    return f"feature={feature} is made by python -m zsl.extract IMAGES --to FOLDER/{feature}.npz feature={feature}"
 
 
 def load(
