@@ -145,6 +145,12 @@ def test_a_task_that_ends_leaves_no_time():
     assert [duration(s) for s in (60, 600, 7200)] == ["less than 2 minutes", "10 minutes", "2.0 hours"]
 
 
+def test_jobs_that_have_a_result_take_no_time():
+    progress = Progress([replace(A, n_done=10), replace(B, seconds=600.0, n_done=1)])
+    assert progress.left() == "30 minutes left"
+    assert Progress([replace(A, n_done=10)]).left() == "less than 2 minutes left"
+
+
 def test_times_of_earlier_records_are_used():
     found = [one for one in cells.cells("table2") if one.data == "digits"]
     slow = {"time_fit_s": 50.0, "time_tune_s": 100.0, "time_infer_s": None}
@@ -152,6 +158,7 @@ def test_times_of_earlier_records_are_used():
     known = {task.title: task.seconds for task in filling.tasks_of(found, earlier)}
     assert known["table2 digits/sae"] == 150.0
     assert known["table2 digits/eszsl"] is None
+    assert {task.n_done for task in filling.tasks_of(found, earlier)} == {0, 2}
 
 
 def test_progress_is_read_from_the_sweep(tmp_path, capsys):
@@ -169,7 +176,7 @@ def test_how_many_jobs_is_said_before_the_first(tmp_path, started, monkeypatch, 
     monkeypatch.setattr(command, "_make", lambda *_: None)
     command.main(["table1", "--run", "data=digits", f"output_dir={tmp_path}"])
     said = capsys.readouterr().err
-    assert said.startswith("20 jobs: how long they take is said after the first of them.")
+    assert said.startswith("20 jobs; how long they take is said after the first of them.")
 
 
 def test_tables_runs_all_of_them_and_compare(tmp_path, started, monkeypatch, capsys):

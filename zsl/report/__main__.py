@@ -225,10 +225,7 @@ def _run_compare(folder: Path, output: Sequence[str], extra: Sequence[str]) -> l
               for sweep in cells.layout()["compare"]["sweeps"] if not sweep or "model" not in named]  # fmt: skip
     if why := filling.cannot_read([w for w in sweeps[0] if not is_sweep(w)]):
         raise UserError(f"compare is not run, because its data is missing: {why}")
-    took = filling.seconds_of(read_records(folder / "compare", needed=False)).mean()
-    tasks = [filling.Task("compare", (*words, *output), cells.n_jobs(words), "compare", took if took > 0 else None)
-             for words in sweeps]  # fmt: skip
-    return filling.fill(tasks, folder)
+    return filling.fill([filling.Task("compare", (*w, *output), cells.n_jobs(w), "compare") for w in sweeps], folder)
 
 
 def _diff(arguments: argparse.Namespace) -> None:

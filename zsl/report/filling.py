@@ -63,6 +63,8 @@ class Task:
     """Tasks of one kind are on the same data"""
     seconds: float | None = None
     """How long one of its jobs took earlier"""
+    n_done: int = 0
+    """How many of its jobs have a result already, which they are skipped for"""
 
 
 def tasks_of(found: Sequence[Cell], records: pd.DataFrame, output: Sequence[str] = ()) -> list[Task]:
@@ -76,13 +78,16 @@ def tasks_of(found: Sequence[Cell], records: pd.DataFrame, output: Sequence[str]
     output : sequence of str
         Further overrides of every run, such as ``output_dir=FOLDER``.
     """
-    took = seconds_of(records)
-    known = took.groupby([records["experiment"], records["cell"]]).mean() if len(records) else {}
-    return [
-        Task(f"{one.experiment} {one.id}", (*arguments_of(one), *output), n_jobs(arguments_of(one)), one.data,
-             known.get((one.experiment, one.id)))
-        for one in found
-    ]  # fmt: skip
+    earlier = records.assign(took=seconds_of(records)).groupby(["experiment", "cell"])["took"] if len(records) else None
+    seconds, n_done = ({}, {}) if earlier is None else (earlier.mean(), earlier.size())
+    tasks = []
+    for one in found:
+        words, name = arguments_of(one), (one.experiment, one.id)
+        n = n_jobs(words)
+        tasks.append(
+            Task(" ".join(name), (*words, *output), n, one.data, seconds.get(name), min(n_done.get(name, 0), n))
+        )
+    return tasks
 
 
 def seconds_of(records: pd.DataFrame) -> pd.Series:
@@ -127,11 +132,11 @@ class Progress:
         """The time that is left in words; empty as long as nothing was measured."""
         total, sure = 0.0, True
         for i, task in enumerate(self.tasks[self.place :]):
+            n = task.n_jobs - max(self.here if i == 0 else 0, task.n_done)
             seconds, measured = self.seconds(task)
-            if seconds is None:
+            if seconds is None and n > 0:
                 return ""
-            n = max(task.n_jobs - (self.here if i == 0 else 0), 0)
-            total, sure = total + n * seconds, sure and (measured or n == 0)
+            total, sure = total + n * (seconds or 0.0), sure and (measured or n == 0)
         return duration(total) + " left" + ("" if sure else " if the other jobs are like those so far")
 
     def __str__(self) -> str:
@@ -164,9 +169,9 @@ def fill(tasks: Sequence[Task], folder: Path) -> list[str]:
         The commands that failed. A job that fails leaves its cell empty, and the other jobs go on.
     """
     progress, failed = Progress(tasks), []
-    about = progress.left().removesuffix(" left") if all(task.seconds is not None for task in tasks) else ""
-    about = f"about {about}, as they took before" if about else "how long they take is said after the first of them"
-    say(f"{progress.total} jobs: {about}. Jobs that are done already are skipped.")
+    n_done = sum(task.n_done for task in tasks)
+    done = f", of which {n_done} have a result already" if n_done else ""
+    say(f"{progress.total} jobs{done}; {progress.left() or 'how long they take is said after the first of them'}.")
     for progress.place, task in enumerate(tasks):
         say(f"{task.title}: {progress}")
         if start(task.arguments, quiet=True, progress=progress, folder=folder) != 0:
