@@ -90,7 +90,7 @@ table3: $(STAMP)  ## the paper's Table 3 likewise: baselines re-run, Inception
 tables: $(STAMP)  ## table1, table2, table3 and compare: all that is possible with the data that is here, going on where it stopped
 	$(PY) -m zsl.report tables --run $(ARGS)
 
-table0: $(STAMP)
+table0: $(STAMP)  ## what table1 was called before: says so
 	@$(PY) -m zsl.report table0
 
 figure: $(STAMP)  ## predicted attributes in two dimensions, six panels (ARGS="dataset=...")
