@@ -318,3 +318,14 @@ def test_zsl_passes_its_arguments_on(monkeypatch, capsys):
     assert "did you mean tracking?" in capsys.readouterr().err
     assert call("tracking", "repair", "nowhere") == 1
     assert "nowhere is not a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("word", "sentence"), [
+    ("model=eszls", "model=eszls does not exist (did you mean eszsl?); model has: "),
+    ("experiment=table0", "experiment=table0 is now experiment=table1, because"),
+])  # fmt: skip
+def test_an_option_that_does_not_exist_is_no_file_that_cannot_be_used(word, sentence, tmp_path):
+    out = zsl(word, cwd=tmp_path)
+    assert out.returncode == 1
+    assert out.err.startswith(f"zsl: {sentence}")
+    assert out.err.count("\n") == 1

@@ -222,3 +222,10 @@ def test_by_the_command_line(server, tmp_path, capsys):
         err = capsys.readouterr().err
         assert sentence in err
         assert err.count("\n") == 1
+
+
+def test_what_is_public_without_an_address_names_its_page(tmp_path):
+    with pytest.raises(UserError, match=r"AwA-features-vgg19.*https://cvml\.ista\.ac\.at/AwA/.*layout=official"):
+        download("awa1", tmp_path, form="vgg19")
+    with pytest.raises(UserError, match="it has: xlsa17, standard_split, vgg19"):
+        download("awa1", tmp_path, form="vgg16")

@@ -75,6 +75,13 @@ def test_run_folder_is_complete(tmp_path):
     assert again.key == result.key
 
 
+def test_without_save_model_neither_the_classifier_nor_its_dictionaries_are_kept(tmp_path):
+    words = [*QUIET, "inference=aag", "model.n_iter=1"]
+    run(compose(words), tmp_path)
+    run(compose([*words, "save_model=false"]), tmp_path)
+    assert not {"dictionaries.npz", "model.skops"} & {p.name for p in tmp_path.iterdir()}
+
+
 def test_same_seed_same_result_other_seed_other_dictionaries():
     a, b, c = (run(compose([*QUIET, "dataset=synthetic", f"seed={s}", "dataset.seed=0"])) for s in (0, 0, 1))
     assert a.key == b.key

@@ -71,6 +71,34 @@ def test_the_folds_by_name():
     assert sorted(len(load(k).unseen) for k in range(4)) == [2, 2, 3, 3]
 
 
+def test_the_folds_do_not_depend_on_the_seed_of_the_repetition():
+    load = lambda seed: zsl.load_dataset("digits", split="folds", overrides=(f"seed={seed}",))  # noqa: E731
+    assert load(0).unseen_names == load(7).unseen_names
+    assert_array_equal(load(0).X, load(7).X)
+
+
+@pytest.mark.parametrize("make", ["folds", "file", "listed"])
+def test_all_images_of_seen_classes_train_unless_the_generalised_setting_is_asked_for(make, tmp_path):
+    toy, path = table(4), tmp_path / "unseen.txt"
+    path.write_text("c1\n")
+    split = {
+        "folds": lambda **kwargs: splits.folds(toy, fold=0, **kwargs),
+        "file": lambda **kwargs: splits.from_file(toy, path=str(path), **kwargs),
+        "listed": lambda **kwargs: splits.listed(toy, file="", path=str(path), name="l", n_unseen=1, **kwargs),
+    }[make]
+    all_of_them, some = split(), split(test_seen=True)
+    assert len(all_of_them.test_seen) == 0
+    assert len(some.test_seen) > 0
+    assert_array_equal(all_of_them.trainval, np.sort(np.r_[some.trainval, some.test_seen]))
+    assert_array_equal(all_of_them.unseen, some.unseen)
+
+
+def test_the_generalised_setting_keeps_images_of_seen_classes_by_itself():
+    load = lambda *words: zsl.load_dataset("digits", split="folds", overrides=words)  # noqa: E731
+    assert len(load().X_test_seen) == 0
+    assert len(load("evaluation.generalized=true").X_test_seen) > 0
+
+
 def test_combinations_are_all_different_and_complete():
     toy = table(6, n_unseen=3)
     seen = [tuple(splits.combination(toy, index=i).unseen) for i in range(20)]

@@ -143,7 +143,8 @@ def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoRet
 
     if _TRACEBACK or isinstance(error, SystemExit):
         raise error
-    if isinstance(error, (UserError, OSError)) or too_large(error):
+    # Hydra's exception for an option that does not exist is an OSError as well.
+    if (isinstance(error, (UserError, OSError)) and not isinstance(error, HydraException)) or too_large(error):
         _fail(error)
     kinds: tuple[type[Exception], ...] = (HydraException, OmegaConfBaseException, YAMLError)
     if "zsl.experiment.run" not in sys.modules:

@@ -5,7 +5,7 @@ Nothing heavy is imported here, so that ``--help`` answers at once; :mod:`zsl.co
 
 from zsl.config.argv import check_flags, normalise_argv, quote_options
 from zsl.config.bounds import check_own_files
-from zsl.config.composition import check_nodes, compose, explain, is_sweep, resolve
+from zsl.config.composition import MOVED, check_nodes, compose, explain, is_sweep, n_values, resolve
 from zsl.config.manual import manual
 from zsl.config.registry import (
     DATA,
@@ -22,6 +22,7 @@ from zsl.config.trust import check_allowed
 
 __all__ = [
     "DATA",
+    "MOVED",
     "OF_A_MODEL",
     "PLACES",
     "TUNABLE",
@@ -37,6 +38,7 @@ __all__ = [
     "inference_preset",
     "is_sweep",
     "manual",
+    "n_values",
     "normalise_argv",
     "options",
     "quote_options",

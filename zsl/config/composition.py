@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from zsl.config import credentials
 from zsl.config.argv import is_readable, normalise_argv, quote_options, quoted
 from zsl.config.bounds import check_interpolations
-from zsl.config.registry import DESCRIPTIVE, conf_dir, groups
+from zsl.config.registry import DESCRIPTIVE, conf_dir, groups, options
 from zsl.config.trust import check_allowed
 from zsl.errors import UserError, did_you_mean
 
@@ -41,8 +41,9 @@ MOVED = {
     "inference.self_training_rounds": "inference.self_trained.n_rounds",
     "inference.self_training_weight": "inference.self_trained.weight",
     "evaluation.n_draws": "evaluation.n_validation_splits",
+    "experiment=table0": "experiment=table1, because tables are called as the paper prints them: table1 is now table2",
 }  # fmt: skip
-"""Keys of earlier versions and what they are called now."""
+"""Keys and options of earlier versions and what they are called now."""
 
 
 def compose(overrides: Iterable[str] = ()) -> DictConfig:
@@ -173,14 +174,40 @@ def is_sweep(override: str) -> bool:
     UserError
         If it is no override.
     """
+    return bool(_parsed(override).is_sweep_override())
+
+
+def n_values(override: str) -> int:
+    """How many values an override has: the number of jobs that it makes of one in a sweep.
+
+    Raises
+    ------
+    UserError
+        If it is no override.
+
+    Examples
+    --------
+    >>> n_values("seed=range(10)"), n_values("model=eszsl,sae"), n_values("tune=glob(*)"), n_values("seed=3")
+    (10, 2, 2, 1)
+    """
+    from hydra.core.override_parser.types import Glob
+
+    parsed = _parsed(override)
+    if not parsed.is_sweep_override():
+        return 1
+    if isinstance(parsed.value(), Glob):
+        return len(parsed.value().filter(options(parsed.key_or_group)))
+    return sum(1 for _ in parsed.sweep_string_iterator())
+
+
+def _parsed(override: str) -> Any:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     try:
-        parsed = OverridesParser.create().parse_overrides([quote_options(override)])[0]
+        return OverridesParser.create().parse_overrides([quote_options(override)])[0]
     except HydraException as error:
         raise UserError(explain(error, [override])) from error
-    return bool(parsed.is_sweep_override())
 
 
 def explain(error: Exception, overrides: list[str]) -> str:
@@ -211,6 +238,8 @@ def explain(error: Exception, overrides: list[str]) -> str:
         return f"{several}; for a sweep add -m, for one value write {shlex.quote(one)}."
     if isinstance(error, MissingConfigException) and error.options is not None and error.missing_cfg_file:
         group, _, option = error.missing_cfg_file.rpartition("/")
+        if f"{group}={option}" in MOVED:
+            return f"{group}={option} is now {MOVED[f'{group}={option}']}."
         has = ", ".join(o for o in error.options if not o.startswith("_"))
         more = " Set feature.name=NAME for a stored feature of another name." if group == "feature" else ""
         if group == "hydra/launcher" and option in _LAUNCHERS:

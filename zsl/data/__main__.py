@@ -123,14 +123,13 @@ def _list(arguments: argparse.Namespace) -> int:
             here, where = "your own", "dataset.root=FOLDER"
             if dataset.get("root") is not None:
                 root = Path(dataset.root).expanduser()
-                places = [root, root.parent / "xlsa17" / "data" / root.name]
-                places += [root.parent / entry.official] if entry.official else []
-                sizes = {place: size for place in places if (size := _size(place))}
+                sizes = {place: size for place in entry.places(root) if (size := _size(place))}
                 download = f", {next(iter(entry.archives.values())).size_mb} MB to download" if entry.archives else ""
                 here = f"{sum(sizes.values()) / 2**20:.1f} MB" if sizes else f"no{download}"
                 where = "\n".join(map(str, sizes)) or str(root)
         table.add_row(name, title, here, where, entry.licence)
         cited += [f"{name}: cite {entry.citation}"] if entry.citation else []
+        cited += [f"{name}, {form}: {where}" for form, where in entry.by_hand.items()]
     console = _console()
     console.print(table)
     for line in cited:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,13 @@ class Entry:
     """By the name that ``download NAME --form FORM`` takes; the first is the default."""
     official: str = ""
     """The folder that its official archive unpacks to, beside the dataset's own."""
+    by_hand: dict[str, str] = field(default_factory=dict)
+    """What is public but has no address here: its form -> a sentence on where it is and where it goes."""
+
+    def places(self, root: Path) -> list[Path]:
+        """The folders where the dataset is looked for, of which ``root`` is its own."""
+        beside = [root.parent / self.official] if self.official else []
+        return [root, root.parent / "xlsa17" / "data" / root.name, *beside]
 
 
 _GBU = "Xian, Lampert, Schiele, Akata: Zero-Shot Learning - A Comprehensive Evaluation, TPAMI 2018"
@@ -54,6 +62,12 @@ ENTRIES: dict[str, Entry] = {
         f"Lampert, Nickisch, Harmeling: Attribute-Based Classification, TPAMI 2014; {_GBU}",
         _XLSA17,
         "Animals_with_Attributes",
+        {
+            "vgg19": "AwA-features-vgg19.tar.bz2 (the paper's VGG19 features, one text file per image) and "
+            "AwA-base.tar.bz2 (the class tables) are on https://cvml.ista.ac.at/AwA/; get both by hand and unpack "
+            "them, so that Animals_with_Attributes in the data folder holds classes.txt and Features/vgg19 (then: "
+            "dataset=awa1 dataset.layout=official feature=vgg19)"
+        },
     ),
     "awa2": Entry(
         "tables and features free to use; images each under their own free licence",
@@ -95,3 +109,20 @@ ENTRIES: dict[str, Entry] = {
         _XLSA17,
     ),
 }
+
+# The features that zsl.extract makes of images and that come with no archive above.
+_EXTRACTED = ("vgg19", "inception", "inception_v3", "resnet50", "densenet161", "lite0")
+
+
+def how_to_make(name: str, feature: str) -> str:
+    """How a feature that no archive holds comes to a dataset; empty for one that an archive holds or nobody knows.
+
+    Examples
+    --------
+    >>> how_to_make("cub", "vgg19")
+    'feature=vgg19 is made by python -m zsl.extract IMAGES --to FOLDER/vgg19.npz feature=vgg19'
+    """
+    if name in ENTRIES and feature in ENTRIES[name].by_hand:
+        return f"python -m zsl.data download {name} --form {feature} says where feature={feature} is"
+    made = f"feature={feature} is made by python -m zsl.extract IMAGES --to FOLDER/{feature}.npz feature={feature}"
+    return made if feature in _EXTRACTED else ""

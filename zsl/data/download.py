@@ -143,9 +143,11 @@ def _archive(name: str, form: str | None) -> Archive:
     if name not in has:
         what = "comes with the package" if name in ENTRIES else f"is not known{did_you_mean(name, has)}"
         raise UserError(f"{name} {what}; what can be downloaded: {', '.join(has)}.")
-    archives = ENTRIES[name].archives
+    archives, by_hand = ENTRIES[name].archives, ENTRIES[name].by_hand
+    if form in by_hand:
+        raise UserError(f"{name} --form {form} cannot be fetched from here: {by_hand[form]}.")
     if form is not None and form not in archives:
-        raise UserError(f"--form {form} does not exist for {name}; it has: {', '.join(archives)}.")
+        raise UserError(f"--form {form} does not exist for {name}; it has: {', '.join((*archives, *by_hand))}.")
     return archives[form or next(iter(archives))]
 
 

@@ -112,12 +112,25 @@ def random(
 
 
 def folds(
-    table: ImageTable, *, fold: Seed, n_folds: Annotated[int, at.Ge(2)] = 4, name: str = "folds", seed: Seed = 0
+    table: ImageTable,
+    *,
+    fold: Seed,
+    n_folds: Annotated[int, at.Ge(2)] = 4,
+    name: str = "folds",
+    seed: Seed = 0,
+    test_seen: bool = False,
 ) -> Split:
     """Classes in ``n_folds`` near-equal parts, of which part ``fold`` is unseen: each class is unseen in one of them.
 
-    The parts are ``array_split(default_rng(seed).permutation(C), n_folds)``: sweep ``split.fold`` at one seed. The
-    images of seen classes are then divided by :func:`hold_out` under the same generator.
+    The parts are ``array_split(default_rng(seed).permutation(C), n_folds)``: sweep ``split.fold`` at one seed.
+
+    Parameters
+    ----------
+    seed : int
+        Of the parts, and of the generator that draws images. It does not follow the run's seed, so that repetitions
+        with other seeds are on the same parts.
+    test_seen : bool
+        Whether some images of seen classes test, as :func:`hold_out` draws them; otherwise all of them train.
     """
     n_classes = len(table.class_names)
     if fold >= n_folds:
@@ -126,7 +139,8 @@ def folds(
         raise UserError(f"split.n_folds={n_folds} is more than the {n_classes} classes of {table.name}.")
     rng = np.random.default_rng(seed)
     unseen = np.sort(np.array_split(rng.permutation(n_classes), n_folds)[fold])
-    return hold_out(table, unseen, rng, name, {"fold": fold, "n_folds": n_folds, "seed": seed})
+    origin = {"fold": fold, "n_folds": n_folds, "seed": seed, "test_seen": test_seen}
+    return hold_out(table, unseen, rng, name, origin, test_seen=test_seen)
 
 
 def combination(
@@ -142,19 +156,32 @@ def combination(
     return hold_out(table, unseen, np.random.default_rng(seed), name, origin)
 
 
-def from_file(table: ImageTable, *, path: str | None, name: str = "file", seed: Seed = 0) -> Split:
-    """Unseen classes by name, one per line of a text file (blank lines and comments, ``# ...``, are ignored)."""
+def from_file(
+    table: ImageTable, *, path: str | None, name: str = "file", seed: Seed = 0, test_seen: bool = False
+) -> Split:
+    """Unseen classes by name, one per line of a text file (blank lines and comments, ``# ...``, are ignored).
+
+    All images of the other classes train, unless ``test_seen`` asks for some that test (:func:`hold_out`).
+    """
     if path is None:
         raise UserError("split=file needs split.path=FILE: a text file with one unseen class name per line.")
     where = str(Path(path).expanduser())
     if not Path(where).is_file():
         raise UserError(f"split.path={path} does not exist; give a text file with one unseen class name per line.")
     unseen = named_classes(table, read_lines(Path(where), table.class_names), where)
-    return hold_out(table, unseen, np.random.default_rng(seed), name, {"path": where, "seed": seed})
+    origin = {"path": where, "seed": seed, "test_seen": test_seen}
+    return hold_out(table, unseen, np.random.default_rng(seed), name, origin, test_seen=test_seen)
 
 
 def listed(
-    table: ImageTable, *, file: str, name: str, n_unseen: Count, path: str | None = None, seed: Seed = 0
+    table: ImageTable,
+    *,
+    file: str,
+    name: str,
+    n_unseen: Count,
+    path: str | None = None,
+    seed: Seed = 0,
+    test_seen: bool = False,
 ) -> Split:
     """As :func:`from_file`, for a list of ``n_unseen`` names: ``file`` in the dataset's folder, or ``path``."""
     where = Path(path).expanduser() if path else Path(str(table.provenance.get("root", "."))) / file
@@ -163,7 +190,7 @@ def listed(
             f"split={name} needs the names of its {n_unseen} unseen classes, one per line, in {where}, which does not "
             f"exist; no list is published with the data, so write it, or use split=random split.n_unseen={n_unseen}."
         )
-    split = from_file(table, path=str(where), name=name, seed=seed)
+    split = from_file(table, path=str(where), name=name, seed=seed, test_seen=test_seen)
     if len(split.unseen) != n_unseen:
         raise UserError(f"{where} names {len(split.unseen)} classes, but split={name} has {n_unseen} unseen ones.")
     return split
@@ -185,11 +212,26 @@ def named_classes(table: ImageTable, names: list[str], where: str) -> Array:
     return unseen
 
 
-def hold_out(table: ImageTable, unseen: Array, rng: np.random.Generator, name: str, origin: Mapping[str, Any]) -> Split:
+def hold_out(
+    table: ImageTable,
+    unseen: Array,
+    rng: np.random.Generator,
+    name: str,
+    origin: Mapping[str, Any],
+    *,
+    test_seen: bool = True,
+) -> Split:
     """Make a split from unseen classes: their images are test images, and a random fifth of each seen class too.
 
     Images of unknown class test as well. The fifth is rounded down, so a class of fewer than five images trains with
     all of them. Classes are visited in ascending order; a class without images is neither seen nor unseen.
+
+    Parameters
+    ----------
+    unseen : (M,)
+        Ascending class numbers.
+    test_seen : bool
+        Whether the fifth is kept for tests of the generalised setting; otherwise it trains as well.
 
     Raises
     ------
@@ -202,7 +244,7 @@ def hold_out(table: ImageTable, unseen: Array, rng: np.random.Generator, name: s
     train, test = [], []
     for c in seen:
         rows = rng.permutation(np.flatnonzero(table.labels == c))
-        n_train = len(rows) - len(rows) // 5
+        n_train = len(rows) - (len(rows) // 5 if test_seen else 0)
         train.append(rows[:n_train])
         test.append(rows[n_train:])
     test_unseen = np.flatnonzero(np.isin(table.labels, unseen) | (table.labels < 0))

@@ -9,27 +9,31 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from zsl.config import MOVED, is_sweep
 from zsl.errors import Parser, UserError, exit_status, writing
-from zsl.report import cells, experiments, tables
+from zsl.report import cells, experiments, filling, tables
 from zsl.report.compare import compare
 from zsl.report.dashboard import dashboard
 from zsl.report.diff import diff
 from zsl.report.figures import save_figure
 from zsl.report.formats import Table, save, show
+from zsl.report.missing import advice
 from zsl.report.panel import newest, panel
-from zsl.report.records import read_records
+from zsl.report.records import read_records, warn_of_old_names
 
 EXPERIMENTS = {
-    "table0": "the paper's Table 0: coupled dictionaries on all data, features and splits",
-    "table1": "the paper's Table 1: methods, VGG19",
+    "table1": "the paper's Table 1: coupled dictionaries on all data, features and splits",
+    "table2": "the paper's Table 2: methods, VGG19",
     "table3": "the paper's Table 3: methods, Inception",
     "ablation": "every part left out in turn, with paired differences",
     "sensitivity": "curves over lam, gamma, rho, n_atoms, n_neighbors, mu",
     "learning_curve": "curves over training images and seen classes",
     "imbalance": "curves over the ratio of the unseen classes' sizes",
 }
+TABLES = ("table1", "table2", "table3")
 OTHERS = {
-    "compare": "methods on the same splits: compare FOLDER [METRIC]",
+    "tables": "table1, table2, table3 and compare, one after the other",
+    "compare": "every method on the same splits: compare [FOLDER [METRIC]], or compare --run to run them first",
     "figure": "the 2 x 3 panel of predicted attributes",
     "diff": "two sweeps beside each other, with paired differences: diff BEFORE AFTER",
     "dashboard": "one page of a sweep that opens from disk: dashboard FOLDER",
@@ -45,19 +49,18 @@ def parser(name: str) -> argparse.ArgumentParser:
 
         add_options(out)
         return out
-    if name in EXPERIMENTS or name == "figure":
+    if name in EXPERIMENTS or name in ("figure", "tables", "compare"):
+        metric = ", a metric after it (default acc_class)" if name == "compare" else ""
         out.add_argument("words", nargs="*", metavar="FOLDER | KEY=VALUE",
-                         help="folder of records (default multirun), overrides of the runs, data=NAME")  # fmt: skip
+                         help=f"folder of records (default multirun){metric}; overrides; data=NAME")  # fmt: skip
         out.add_argument("--run", action="store_true", help="first run what is missing and whose data is here")
-    for folder in {"compare": ["folder"], "diff": ["before", "after"], "dashboard": ["folder"]}.get(name, []):
+    for folder in {"diff": ["before", "after"], "dashboard": ["folder"]}.get(name, []):
         out.add_argument(folder, type=Path)
-    if name == "compare":
-        out.add_argument("metric", nargs="?", default="acc_class")
     if name == "diff":
         out.add_argument("--metric", default="acc_class")
     if name == "figure":
         out.add_argument("--seed", type=int, default=0, help="of t-SNE (default 0)")
-    if name != "compare":
+    if name not in ("compare", "tables"):
         out.add_argument("--out", type=Path, help="where files go (default: beside the records)")
     return out
 
@@ -71,13 +74,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _work(argv: list[str]) -> None:
-    commands = {**dict.fromkeys(EXPERIMENTS, _experiment), "compare": _compare, "figure": _figure, "diff": _diff,
-                "dashboard": _dashboard, "theory": _theory}  # fmt: skip
+    commands = {**dict.fromkeys(EXPERIMENTS, _experiment), "tables": _tables, "compare": _compare, "figure": _figure,
+                "diff": _diff, "dashboard": _dashboard, "theory": _theory}  # fmt: skip
     overview = Parser(
         prog="python -m zsl.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join(f"  {name:15}{about}" for name, about in {**EXPERIMENTS, **OTHERS}.items()),
     )  # fmt: skip
     overview.add_argument("name", choices=commands, metavar="NAME")
+    if argv[:1] == ["table0"]:
+        raise UserError(f"table0 is now {MOVED['experiment=table0'].removeprefix('experiment=')}.")
     name = overview.parse_args(argv[:1]).name
     arguments = parser(name).parse_intermixed_args(argv[1:])
     arguments.name = name
@@ -86,30 +91,80 @@ def _work(argv: list[str]) -> None:
 
 
 def _experiment(arguments: argparse.Namespace) -> None:
-    name = arguments.name
+    """A table or curves; with ``--run`` its cells are filled first."""
+    folder, output, extra = _words(arguments)
+    failed = _run_cells([arguments.name], folder, output, extra) if arguments.run else []
+    _make(arguments.name, folder, extra, arguments.out)
+    _end(failed)
+
+
+def _tables(arguments: argparse.Namespace) -> None:
+    """The paper's tables and ``compare``; with ``--run`` all that is possible is run first."""
     folder, output, extra = _words(arguments)
     failed: list[str] = []
     if arguments.run:
+        failed = _run_cells(TABLES, folder, output, extra)
+        failed += _run_compare(folder, output, [])
+    for name in TABLES:
+        _make(name, folder, extra, None)
+    if (folder / "compare").is_dir():
+        show(compare(read_records(folder / "compare")))
+    _end(failed)
+
+
+def _run_cells(names: Sequence[str], folder: Path, output: Sequence[str], extra: Sequence[str]) -> list[str]:
+    """Fill the cells of experiments whose data is here; returns the commands that failed.
+
+    Raises
+    ------
+    UserError
+        Before the first job, if no data is here, or if some is missing that the user named.
+    """
+    found: list[cells.Cell] = []
+    for name in names:
         chosen = cells.blocks(name, extra)
-        failed = cells.fill([one for one in cells.cells(name, extra) if one.data in chosen], output)
+        found += [one for one in cells.cells(name, extra) if one.data in chosen]
+    lacking = filling.lacking_data(found)
+    ready = [one for one in found if cells.data_of(one) not in lacking]
+    left_out = advice(names[0], [one for one in found if one not in ready], lacking)
+    named = [name for name in (cells.value_of(extra, "data") or "").split(",") if name]
+    if not ready or any(name not in {one.data for one in ready} for name in named):
+        raise UserError(f"nothing is run, because data is missing. {left_out[0]}")
+    for line in left_out:
+        filling.say(f"left out  {line}")
+    return filling.fill(filling.tasks_of(ready, read_records(folder, needed=False), output), folder)
+
+
+def _make(name: str, folder: Path, extra: list[str], out: Path | None) -> None:
+    """Print an experiment's tables from the records in a folder, and write them and their figures."""
     records = read_records(folder, needed=False)
     figures: dict[str, Any] = {}
-    if name.startswith("table"):
-        made = [tables.table0(records, extra) if name == "table0" else tables.methods(name, records, extra)]
+    if name in TABLES:
+        made = [tables.table1(records, extra) if name == "table1" else tables.methods(name, records, extra)]
+        warn_of_old_names(records)
     elif name == "ablation":
         made = experiments.ablation(records, extra)
     else:
         made, figures = experiments.curves(name, records, extra)
-    _write(made, arguments.out or folder / "report", name, figures)
+    _write(made, out or folder / "report", name, figures, extra)
+
+
+def _end(failed: Sequence[str]) -> None:
     if failed:
         print(f"zsl: {len(failed)} of the commands failed:", *(f"    {c}" for c in failed), sep="\n", file=sys.stderr)
         sys.exit(1)
 
 
-def _write(tables: Sequence[Table], out: Path, name: str, figures: Mapping[str, Any] = MappingProxyType({})) -> None:
+def _write(
+    tables: Sequence[Table],
+    out: Path,
+    name: str,
+    figures: Mapping[str, Any] = MappingProxyType({}),
+    extra: Sequence[str] = (),
+) -> None:
     """Print tables, and write them and figures to a folder."""
     for table in tables:
-        show(table)
+        show(table, advice(name, table.empty, filling.lacking_data(table.empty), extra))
     with writing(out, "set --out to another folder"):
         paths = [path for title, figure in figures.items() for path in save_figure(figure, out, title)]
         paths += save(tables, out, name, [f"{title}.png" for title in figures])
@@ -137,7 +192,7 @@ def _figure(arguments: argparse.Namespace) -> None:
     folder, output, extra = _words(arguments)
     if extra and not arguments.run:
         raise UserError(f"{' '.join(extra)} is for a run; add --run, or name the folder of one.")
-    if arguments.run and (status := cells.start(["experiment=figure", *extra, *output])) != 0:
+    if arguments.run and (status := filling.start(["experiment=figure", *extra, *output])) != 0:
         sys.exit(status)
     if arguments.run or not output:
         folder /= "figure"  # where the experiment puts its runs
@@ -151,7 +206,26 @@ def _figure(arguments: argparse.Namespace) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    show(compare(read_records(arguments.folder), arguments.metric))
+    words = [w for w in arguments.words if "=" not in w]
+    metric = words[1] if len(words) > 1 else "acc_class"
+    arguments.words = [*words[:1], *words[2:], *(w for w in arguments.words if "=" in w)]
+    folder, output, extra = _words(arguments)
+    if extra and not arguments.run:
+        raise UserError(f"{' '.join(extra)} is for runs; add --run, or name the folder of some.")
+    failed = _run_compare(folder, output, extra) if arguments.run else []
+    # Where the experiment puts its runs, unless a folder of others is named.
+    show(compare(read_records(folder / "compare" if arguments.run or not output else folder), metric))
+    _end(failed)
+
+
+def _run_compare(folder: Path, output: Sequence[str], extra: Sequence[str]) -> list[str]:
+    """Run every method, or the one that the user names, unless the data is missing; returns what failed."""
+    named = {cells.key_of(o) for o in extra}
+    sweeps = [["experiment=compare", *(o for o in sweep if cells.key_of(o) not in named), *extra]
+              for sweep in cells.layout()["compare"]["sweeps"] if not sweep or "model" not in named]  # fmt: skip
+    if why := filling.cannot_read([w for w in sweeps[0] if not is_sweep(w)]):
+        raise UserError(f"compare is not run, because its data is missing: {why}")
+    return filling.fill([filling.Task("compare", (*w, *output), cells.n_jobs(w), "compare") for w in sweeps], folder)
 
 
 def _diff(arguments: argparse.Namespace) -> None:

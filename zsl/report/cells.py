@@ -6,29 +6,23 @@ line), so that a table finds them without comparing settings.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import math
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from zsl.config import PLACES, compose, conf_dir, groups, is_sweep, resolve
-from zsl.config.objects import build
-from zsl.data.load import load_table
+from zsl.config import PLACES, compose, conf_dir, groups, is_sweep, n_values
 from zsl.errors import UserError
 
 # These keys repeat a run; a cell holds all of its repetitions.
 REPEATS = ("seed", "split.seed", "split.fold")
 # These keys of a group name its option, and with it what a cell is.
 _NAMES = ("name", "_target_", "attributes", "labels")
-# How many seconds a run may take to end after Ctrl-C.
-_PATIENCE_S = 10
 
 
 @dataclass(frozen=True)
@@ -169,8 +163,8 @@ def _cell(
     repeats = [block["splits"]] if "splits" in block else []
     drawn = any(o.startswith("subset.") for o in (*extra, rest.get("key", "")))  # the images that train
     if repeats and key_of(repeats[0]) == "split.seed":
-        # table0 repeats the dictionaries on each split, the others need one run per split.
-        repeats.append("seed=range(2)" if experiment == "table0" else "seed=0")
+        # table1 repeats the dictionaries on each split, the others need one run per split.
+        repeats.append("seed=range(2)" if experiment == "table1" else "seed=0")
     elif not (drawn or _is_random(value_of(overrides, "model") or "coupled")):
         repeats.append("seed=0")  # all seeds would give the same result
     own = {"seed", *map(key_of, repeats)}  # a split without folds has no use for split.fold
@@ -178,10 +172,16 @@ def _cell(
     given = tuple(o for o in extra if key_of(o) not in (*REPEATS, "data"))
     named = {key_of(o) for o in extra}
     kept = [o for o in repeats if key_of(o) not in named]
-    fixed = [o for o in block["overrides"] if key_of(o) not in named]
+    fixed = [o for o in (*block["overrides"], *_atoms(overrides)) if key_of(o) not in named]
     varied = (*map(key_of, overrides), *([rest["key"]] if "key" in rest else []))
     return Cell(experiment, data, block["title"], variant, (*fixed, *overrides, *given), (*kept, *swept), given, varied,
                 **rest)  # fmt: skip
+
+
+def _atoms(overrides: Sequence[str]) -> list[str]:
+    """What a cell of coupled dictionaries sets besides because of its feature."""
+    atoms = layout()["atoms"].get(value_of(overrides, "feature"))
+    return [atoms] if atoms and (value_of(overrides, "model") or "coupled") == "coupled" else []
 
 
 @lru_cache
@@ -209,13 +209,24 @@ def _check(found: Sequence[Cell], extra: Sequence[str]) -> None:
         compose([f"experiment={name}", *one.overrides])
 
 
-# --- filling cells ------------------------------------------------------------------------------------------
+# --- the commands that fill cells --------------------------------------------------------------------------------
 
 
 def arguments_of(one: Cell) -> list[str]:
     """The arguments of ``zsl.main`` that fill a cell."""
     swept = [f"{one.key}={','.join(map(str, one.values))}"] if one.key else []
     return [f"experiment={one.experiment}", *one.overrides, *swept, *one.repeats, f"cell={one.id}"]
+
+
+def n_jobs(arguments: Sequence[str]) -> int:
+    """How many jobs a command of ``zsl.main`` has that names an experiment, by what it and the file sweep."""
+    from omegaconf import OmegaConf
+
+    path = conf_dir() / "experiment" / f"{value_of(arguments, 'experiment')}.yaml"
+    named = {key_of(o) for o in arguments}
+    file = OmegaConf.select(OmegaConf.load(path), "hydra.sweeper.params") or {}
+    swept = [f"{key}={value}" for key, value in file.items() if key not in named]
+    return math.prod(n_values(o) for o in (*arguments, *swept) if not key_of(o).startswith("hydra"))
 
 
 def command_of(one: Cell, *more: str) -> str:
@@ -226,58 +237,3 @@ def command_of(one: Cell, *more: str) -> str:
 def data_of(one: Cell) -> tuple[str, str]:
     """Block and feature of a cell: what has to be on this machine to run it."""
     return one.data, value_of(one.overrides, "feature") or ""
-
-
-def lacking_data(found: Iterable[Cell]) -> dict[tuple[str, str], str]:
-    """Why data cannot be read on this machine, by :func:`data_of`; each is tried once, and nothing is fitted."""
-    out = {}
-    for name, one in {data_of(one): one for one in reversed([*found])}.items():
-        config = resolve(compose([f"experiment={one.experiment}", *one.overrides]))
-        dataset, allow = config["dataset"], config["allow_targets"]
-        try:
-            table = load_table(dataset, config["feature"]["name"], dataset["semantics"].get("source"), allow)
-            build(config["split"], "split", allow_targets=allow)(table)
-        except UserError as error:
-            out[name] = f"{one.title} {name[1]}".rstrip() + f": {error}"
-    return out
-
-
-def fill(found: Sequence[Cell], output: Sequence[str] = ()) -> list[str]:
-    """Run the commands of the cells whose data is here; a message says which data is left out, and why.
-
-    Parameters
-    ----------
-    found : sequence of Cell
-    output : sequence of str
-        Further overrides of every run, such as ``output_dir=FOLDER``.
-
-    Returns
-    -------
-    list of str
-        The commands that failed. A job that fails leaves its cell empty, and the other jobs go on.
-    """
-    absent = lacking_data(found)
-    for why in absent.values():
-        print(f"left out  {why}", file=sys.stderr)
-    failed = []
-    for one in found:
-        if data_of(one) not in absent:
-            print(f"running   {command_of(one, *output)}", file=sys.stderr, flush=True)
-            if start([*arguments_of(one), *output], quiet=True) != 0:
-                failed.append(command_of(one, *output))
-    return failed
-
-
-def start(arguments: Sequence[str], *, quiet: bool = False) -> int:
-    """Run ``zsl.main`` in a process of its own, wait for it, and return its exit status.
-
-    Ctrl-C reaches that process as well; it gets the time to record how its runs ended.
-    """
-    command = [sys.executable, "-m", "zsl.main", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else None)
-    try:
-        return process.wait()
-    finally:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_PATIENCE_S)
-        process.kill()  # does nothing once the process has ended

@@ -27,7 +27,7 @@ TITLES = {
 def ablation(records: pd.DataFrame, extra: Sequence[str] = ()) -> list[Table]:
     """One table per block of data: every variant, and its paired difference to the first one.
 
-    Arguments as for :func:`zsl.report.tables.table0`.
+    Arguments as for :func:`zsl.report.tables.table1`.
     """
     found = cells("ablation", extra)
     filled = of_cells(found, records)
@@ -39,6 +39,7 @@ def ablation(records: pd.DataFrame, extra: Sequence[str] = ()) -> list[Table]:
         table = Table(
             f"ablation_{data}", f"Ablation on {mine[0].title}: mean per-class accuracy in percent",
             selection_of(every), ["part", "variant", METRIC, "difference", "95 % interval", "p", "repetitions"], left=2,
+            ours={METRIC: []},
         )  # fmt: skip
         means = summarise(compared, METRIC, ["cell"])
         runs = dict([*compared.groupby("cell")])
@@ -85,6 +86,7 @@ def curves(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> tuple
         table = Table(
             f"{name}_{data}", f"{TITLES[name]}, {mine[0].title}: mean per-class accuracy in percent",
             selection_of(every), ["setting", "value", *_lines(name, mine), "repetitions"], left=1,
+            ours={line: [] for line in _lines(name, mine)},
         )  # fmt: skip
         for setting, value in dict.fromkeys((one.group, float(v)) for one in mine for v in one.values):
             here = points[(points["setting"] == setting) & (points["value"] == value)].set_index("line")

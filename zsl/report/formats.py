@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import math
+import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +18,13 @@ from zsl.text import as_cell
 
 _LATEX = str.maketrans({
     **{c: f"\\{c}" for c in "&%$#_{}"}, "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "\\": r"\textbackslash{}", "±": r"$\pm$", "<": "$<$", ">": "$>$", "|": "$|$",
+    "\\": r"\textbackslash{}", "±": r"$\pm$", "<": "$<$", ">": "$>$", "|": "$|$", "†": r"$\dagger$",
 })  # fmt: skip
 MISSING, NONE = "missing", "-"
-# How many letters in small print fit across a page of LaTeX's article, and what the gap of a column takes of them.
-_LETTERS, _GAP = 78, 1.4
+# How many letters in small print fit across a page of LaTeX's article, and what the gap of a column takes of them; how
+# many a column of words (the only one, one of several) and the head of one of numbers have before they are broken into
+# lines; where a long word may be broken.
+_LETTERS, _GAP, _WORDS, _HEAD, _BREAKS = 74, 1.4, (22, 14), 8, re.compile(r"(?<=[=/,.:-])(?=\S)|(?=[_\[])")
 
 
 class Number(float):
@@ -75,6 +79,10 @@ class Table:
     """Mark -> text; those that no cell carries are left out"""
     commands: list[str] = field(default_factory=list)
     """Commands that fill the missing cells"""
+    empty: list[Any] = field(default_factory=list)
+    """These cells"""
+    ours: dict[str, list[str]] = field(default_factory=dict)
+    """Columns of our results -> the columns beside each that the screen leaves out where there is no result"""
     n_records: int = 1
     """How many runs the table is made of"""
 
@@ -83,9 +91,9 @@ class Table:
         """The table as it is printed."""
         return pd.DataFrame([[str(v) for v in row] for row in self.rows], columns=self.columns, dtype=object)
 
-    def below(self) -> list[str]:
-        """Footnotes and notes."""
-        printed = " ".join(str(value) for row in self.rows for value in row)
+    def below(self, shown: Sequence[Sequence[Any]] = ()) -> list[str]:
+        """Footnotes and notes; of the footnotes those that are in the table, or in the part of it that is shown."""
+        printed = " ".join(str(value) for row in shown or (self.columns, *self.rows) for value in row)
         return [f"[{m}] {text}" for m, text in self.footnotes.items() if f"[{m}]" in printed] + self.notes
 
 
@@ -105,26 +113,49 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """``longtable`` environments for the packages booktabs and longtable; a wide table becomes several."""
+    """``longtable`` environments for the packages array, booktabs and longtable; a wide table becomes several parts.
+
+    The parts share one number. Their width is that of a page of LaTeX's class article.
+    """
     words, numbers = table.columns[: table.left], table.columns[table.left :]
-    widths = {c: _GAP + max(map(len, [c, *table.text[c]])) for c in table.columns}
+    most = _WORDS[table.left > 1]
+    inside = {c: max(map(len, table.text[c]), default=0) for c in table.columns}
+    heads = {c: [c] if c in words else textwrap.wrap(c, max(inside[c], _HEAD)) for c in table.columns}
+    lengths = {c: max(inside[c], *map(len, heads[c])) for c in table.columns}
+    broken = {c for c in words if lengths[c] > most}
+    widths = {c: _GAP + (most if c in broken else lengths[c]) for c in table.columns}
     parts: list[list[str]] = [[]]
     for i in range(0, len(numbers), table.together):
         group = numbers[i : i + table.together]
         if parts[-1] and sum(widths[c] for c in words + parts[-1] + group) > _LETTERS:
             parts.append([])
         parts[-1] += group
-    out = [r"% needs \usepackage[T1]{fontenc} \usepackage{booktabs} \usepackage{longtable}"]
+    out = [r"% needs \usepackage[T1]{fontenc} \usepackage{array} \usepackage{booktabs} \usepackage{longtable}"]
+    paragraph = rf">{{\raggedright\arraybackslash}}p{{{most * 0.5:.1f}em}}"
     for i, part in enumerate(parts):
-        text = table.text[words + part].map(escape).rename(columns=escape)
+        text = table.text[words + part].map(escape).rename(columns=lambda c: _stacked(heads[c]))
         more = f" Part {i + 1} of {len(parts)}." if len(parts) > 1 else ""
-        out += [r"{\footnotesize\setlength{\tabcolsep}{3pt}", text.to_latex(
-            index=False, longtable=True, escape=False, column_format="l" * len(words) + "r" * len(part),
+        head = r"\addtocounter{table}{-1}" if i else ""
+        out += [rf"{{\footnotesize\setlength{{\tabcolsep}}{{3pt}}{head}", text.to_latex(
+            index=False, longtable=True, escape=False,
+            column_format="".join(paragraph if c in broken else "l" for c in words) + "r" * len(part),
             caption=f"{escape(table.title)}. Settings: {escape(table.selection)}.{more}",
             label=f"tab:{table.name}" + (f"-{i + 1}" if len(parts) > 1 else ""),
         ).strip(), "}"]  # fmt: skip
-    out += [rf"{{\footnotesize\noindent {escape(note)}\par}}" for note in table.below()]
+    # Settings and addresses are words as long as a line.
+    out += [rf"{{\footnotesize\sloppy\noindent {_breakable(note)}\par}}" for note in table.below()]
     return "\n".join([*out, *(f"% missing: {command}" for command in table.commands)]) + "\n"
+
+
+def _stacked(lines: Sequence[str]) -> str:
+    """The head of a column, one line above the other."""
+    text = r"\\{}".join(map(escape, lines))  # \\[ would begin a distance
+    return rf"\shortstack[r]{{{text}}}" if len(lines) > 1 else text
+
+
+def _breakable(note: str) -> str:
+    pieces = ([word] if len(word) <= _WORDS[0] else _BREAKS.split(word) for word in note.split())
+    return " ".join(r"\allowbreak ".join(map(escape, parts)) for parts in pieces)
 
 
 def escape(words: Any) -> str:
@@ -196,19 +227,33 @@ def save(tables: Sequence[Table], folder: Path, name: str, figures: Sequence[str
     return [folder / file for file in texts]
 
 
-def show(table: Table) -> None:
-    """Print the table."""
+def show(table: Table, advice: Sequence[str] = ()) -> None:
+    """Print a table: the rows and columns that hold a result of ours, then a line for each dataset that has none.
+
+    Parameters
+    ----------
+    table : Table
+    advice : sequence of str
+        How the empty cells are filled, by dataset.
+    """
     from rich.console import Console
     from rich.table import Table as Lines
     from rich.text import Text
 
-    lines = Lines(title=Text(f"{table.title}\nSettings: {table.selection}"), title_justify="left")
-    for i, column in enumerate(table.columns):
-        lines.add_column(Text(column), justify="left" if i < table.left else "right")
-    for row in table.rows:
-        lines.add_row(*(Text(str(value)) for value in row))
+    at = {c: i for i, c in enumerate(table.columns)}
+    mine = [row for row in table.rows if not table.ours or any(isinstance(row[at[c]], Number) for c in table.ours)]
+    void = {c for c in table.ours if not any(isinstance(row[at[c]], Number) for row in mine)}
+    hidden = {c for ours in void for c in table.ours[ours]}
+    shown = [c for c in table.columns if c not in hidden]
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
-    console.print(lines)
-    print(*table.below(), sep="\n")
-    if table.commands:
-        print("Missing cells are filled by", *(f"    {command}" for command in table.commands), sep="\n")
+    if mine:
+        lines = Lines(title=Text(f"{table.title}\nSettings: {table.selection}"), title_justify="left")
+        for column in shown:
+            lines.add_column(Text(column), justify="left" if at[column] < table.left else "right")
+        for row in mine:
+            lines.add_row(*(Text(str(row[at[column]])) for column in shown))
+        console.print(lines)
+        print(*table.below([shown, *([row[at[c]] for c in shown] for row in mine)]), sep="\n")
+    else:
+        print(f"{table.title}: no results yet.")
+    print(*advice, sep="\n", end="\n" if advice else "")

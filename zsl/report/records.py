@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from zsl.config import options
 from zsl.errors import UserError
 from zsl.report.cells import Cell
 from zsl.runs.status import RESULTS, read, results, skipped
@@ -78,6 +79,23 @@ def read_records(folder: Path, *, needed: bool = True) -> pd.DataFrame:
     if needed and not rows:
         raise UserError(f"{folder} holds no {RESULTS} that can be read; run something first, such as `make compare`.")
     return as_frame(rows)
+
+
+def warn_of_old_names(records: pd.DataFrame) -> None:
+    """Say which records no table takes any more: those of the tables' earlier names.
+
+    What is table1 was called table0, and what is table2 was table1, where cells are named after data and model.
+    """
+    models = set(options("model"))
+    old = [
+        experiment == "table0" or (experiment == "table1" and bool(models & set(str(cell).split("/")[1:])))
+        for experiment, cell in zip(records["experiment"], records["cell"])
+    ]
+    if any(old):
+        log.warning(
+            "%d records are of the time when table1 was called table0 and table2 table1, and are in no table; "
+            "--run takes over those whose settings are the same, without running them again.", sum(old),
+        )  # fmt: skip
 
 
 def as_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

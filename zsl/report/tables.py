@@ -1,4 +1,4 @@
-"""Our results beside the paper's printed numbers: ``table0``, ``table1`` and ``table3``."""
+"""Our results beside the paper's printed numbers: ``table1``, ``table2`` and ``table3``, as the paper prints them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RULES = {"aag": "AAg", "aaw": "AAw", "taaw": "TAAw"}
 _SELECTION_MARKS = "vwxyz"
 
 
-def table0(records: pd.DataFrame, extra: Sequence[str] = ()) -> Table:
+def table1(records: pd.DataFrame, extra: Sequence[str] = ()) -> Table:
     """Coupled dictionaries by data, feature, split and rule: ours beside the paper's, in percent.
 
     Parameters
@@ -27,22 +27,25 @@ def table0(records: pd.DataFrame, extra: Sequence[str] = ()) -> Table:
     extra : sequence of str
         The user's overrides, as for :func:`zsl.report.cells.cells`.
     """
-    found = cells("table0", extra)
+    found = cells("table1", extra)
     mine = of_cells(found, records)
     paper = layout("paper.yaml")
     columns = ["data", "feature", "split", "rule"]
     for k in (1, 3, 5):
-        columns += [f"hit@{k} paper", f"hit@{k} ours", f"difference@{k}"]
-    out = Table("table0", "Table 0: coupled dictionaries, flat hit@K per image in percent", selection_of(mine),
-                [*columns, "acc_class", "repetitions"], left=4, together=3, footnotes=paper["footnotes"])  # fmt: skip
+        columns += [f"hit@{k} paper", f"hit@{k} ours", f"diff.@{k}"]
+    title = "Coupled dictionaries beside the paper's Table 1: flat hit@K per image in percent"
+    out = Table("table1", title, selection_of(mine), [*columns, "acc_class", "repetitions"], left=4, together=3,
+                footnotes=paper["footnotes"],
+                ours={columns[i]: columns[i - 1 : i + 2] for i in (5, 8, 11)} | {"acc_class": []})  # fmt: skip
     metrics = [f"{stage}/{name}" for stage in RULES for name in ("hit_1", "hit_3", "hit_5", "acc_class")]
     ours = {metric: summarise(mine, metric, ["cell"]) for metric in metrics}
     for one in found:
-        printed = paper["table0"].get(one.group, {}).get(one.variant)
-        theirs = dict(zip(paper["table0"]["columns"], printed or ()))
+        printed = paper["table1"].get(one.group, {}).get(one.variant)
+        theirs = dict(zip(paper["table1"]["columns"], printed or ()))
         title = marked(one.title, layout()["data"][one.data].get("marks", ""))
         for stage, rule in RULES.items():
-            row: list[Any] = [title, _feature(one), value_of(one.overrides, "split"),
+            name = marked(_feature(one), paper["features"].get(one.variant, ""))
+            row: list[Any] = [title, name, value_of(one.overrides, "split"),
                               marked(rule, "k" if stage == "taaw" else "")]  # fmt: skip
             ran = one.id in ours[f"{stage}/acc_class"].index
             for k in (1, 3, 5):
@@ -58,11 +61,12 @@ def table0(records: pd.DataFrame, extra: Sequence[str] = ()) -> Table:
 
 
 def methods(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> Table:
-    """``table1`` or ``table3``: methods by data, hit@1 in percent, run here beside the printed numbers."""
+    """``table2`` or ``table3``: methods by data, hit@1 in percent, run here beside the printed numbers."""
     found = cells(name, extra)
     mine = of_cells(found, records)
     paper, columns = layout("paper.yaml"), layout()[name]["columns"]
-    titles = {c["data"]: layout()["data"][c["data"]]["title"] for c in columns}
+    blocks = layout()["data"]
+    titles = {c["data"]: blocks[c["data"]]["title"] for c in columns}
     shared, over = [], []
     for data, mine_here in mine.groupby("data", sort=False):
         kept, sentences = common_splits(mine_here, ["cell"])
@@ -73,33 +77,39 @@ def methods(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> Tabl
     rules = dict(zip(dict.fromkeys(mine["selection"]), _SELECTION_MARKS))
     rules = rules if len(rules) > 1 else {}
     says = {mark: f"Settings of this row: {rule}." for rule, mark in rules.items()}
-    head = ["method"]
+    head, beside = ["method"], {}
     for column in columns:
         data = titles[column["data"]]
-        head += [f"{data} paper", f"{data} ours", f"{data} diff."] if "paper" in column else [data]
-    title = f"Table {name[-1]}: methods, flat hit@1 per image in percent; paper's columns with {columns[0]['feature']}"
-    out = Table(name, title, selection_of(mine), head, together=3,
-                footnotes=paper["footnotes"] | says)  # fmt: skip
+        marks = blocks[column["data"]].get("marks", "")
+        beside_paper = [marked(f"{data} paper", marks), f"{data} ours", f"{data} diff."]
+        names = beside_paper if "paper" in column else [marked(data, marks)]
+        beside[names[len(names) // 2]] = names
+        head += names
+    feature = columns[0]["feature"]
+    title = f"Methods beside the paper's Table {name[-1]}: flat hit@1 per image in percent; its columns with {feature}"
+    out = Table(name, title, selection_of(mine), head, together=3, footnotes=paper["footnotes"] | says, ours=beside)
     ours = {stage: summarise(compared, f"{stage}hit_1", ["cell"]) for stage in ("", *(f"{rule}/" for rule in RULES))}
-    for method, about in paper["methods"].items():
-        if method not in paper[name]:
+    for method in paper[name]:
+        if method not in paper["methods"]:
             continue
+        about = paper["methods"][method]
         variant, stage = ("coupled", f"{about['rule']}/") if "rule" in about else (about.get("model"), "")
         by_data = {one.data: one.id for one in found if one.variant == variant}
         used = mine.loc[mine["cell"].isin([*by_data.values()]), "selection"]
-        marks = about.get("marks", "") + "".join(mark for rule, mark in rules.items() if rule in set(used))
-        row: list[Any] = [marked(about["title"], marks)]
+        marks = about.get("marks", "") + (paper["features"][feature] if "rule" in about else "")
+        marks += "".join(mark for rule, mark in rules.items() if rule in set(used))
+        row: list[Any] = [marked(about["title"] + (" †" if method in paper[name]["quoted"] else ""), marks)]
         for column in columns:
             printed = paper[name][method][paper[name]["columns"].index(column["paper"])] if "paper" in column else None
             places = _beside(printed, ours[stage], by_data.get(column["data"]), False)
             row += places if "paper" in column else places[1:2]
         out.rows.append(row)
     out.notes = [
-        "Paper: as printed, of which the baselines' numbers were copied from other papers. Ours: every method run here "
-        "on the same features, splits and metric; mean ± standard deviation over class splits, over seeds where there "
-        "is one split; of each column the splits that all its methods have. The columns without a paper's number are "
-        "other data: compare within a column only. not run: its objective is not published in enough detail to "
-        "implement it under its name.",
+        "† The paper took these numbers from other papers; rows are in its order. Ours: every method run here on the "
+        "same features, splits and metric; mean ± standard deviation over class splits, over seeds where there is one "
+        "split; of each column the splits that all its methods have. A method without anything random is run once per "
+        "split. The columns without a paper's number are other data: compare within a column only. not run: its "
+        "objective is not published in enough detail to implement it under its name.",
         *over,
     ]
     finish(out, found, mine)
@@ -121,7 +131,8 @@ def finish(table: Table, found: Sequence[Cell], mine: pd.DataFrame) -> None:
     table.n_records = len(mine)
     filled = mine.groupby("cell")["value"].nunique() if len(mine) else {}
     full = {one.id for one in found if one.id in filled and filled[one.id] >= len(one.values)}
-    table.commands = [command_of(one) for one in found if one.id not in full]
+    table.empty = [one for one in found if one.id not in full]
+    table.commands = [command_of(one) for one in table.empty]
 
 
 def _beside(printed: float | str | None, ours: pd.DataFrame, cell: str | None, ran: bool) -> list[Any]:

@@ -35,7 +35,7 @@ def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], fol
     ----------
     result : Result
     fitted : ZeroShotClassifier
-        Saved with ``save_model``.
+        Saved with ``save_model``, and so are its dictionaries, which are as large.
     data : ZeroShotData
         Names and labels of the test images.
     config : mapping
@@ -48,7 +48,8 @@ def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], fol
     write_predictions(images, names, prediction.scores, data.y_unseen, folder, column=column)
     if config["save_predictions"]:
         write_points(names, fitted.semantics_.transform(data.Z_unseen), data.y_unseen, prediction.stages, folder)
-    (folder / MODEL).unlink(missing_ok=True)  # an earlier run may have left one in a folder of a fixed name
+    for name in (MODEL, DICTIONARIES):
+        (folder / name).unlink(missing_ok=True)  # an earlier run may have left one in a folder of a fixed name
     if config["save_model"]:
         fitted.about_ = _about(result, data, config)
         try:
@@ -59,7 +60,7 @@ def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], fol
         part.write_text(OmegaConf.to_yaml(OmegaConf.create(dict(config))), encoding="utf-8")
     with atomic(folder / PER_CLASS) as part:
         _cells(pd.DataFrame(result.per_class)).to_csv(part, index=False)
-    if result.arrays:
+    if result.arrays and config["save_model"]:
         _write_arrays(folder / DICTIONARIES, result.arrays)
     record = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in NOT_RECORDED}
     status.write(folder / RESULTS, _json(record))

@@ -11,6 +11,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
+from zsl.data.catalogue import how_to_make
 from zsl.data.readers.files import as_text, need, read_npz
 from zsl.data.readers.mat import read_mat
 from zsl.data.table import first_repeated
@@ -48,7 +49,9 @@ def feature_file(folder: Path, feature: str, name: str, how_to_get: str) -> Path
     tables = ("att_splits", "binaryAtt", "attribute", "images", "image_attributes", "wordvec")
     files = [p for p in folder.iterdir() if p.suffix in {".mat", ".npz"} and not p.name.startswith(tables)]
     there = ", ".join(sorted({p.stem for p in files}))
-    remedy = f"the folder has: {there} (choose with feature.name=NAME)" if there else how_to_get
+    made = how_to_make(name, feature)
+    made = f"; {made}" if made else ""
+    remedy = f"the folder has: {there} (choose with feature.name=NAME){made}" if there else how_to_get
     raise UserError(f"dataset={name}, feature={feature}: {folder / stem}.mat (or .npz) is missing; {remedy}.")
 
 

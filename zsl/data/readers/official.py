@@ -74,7 +74,7 @@ def reader(name: str, marker: str) -> Callable[[Callable[..., ImageTable]], Call
                     return read(Folder(folder, cache), feature, name, semantics)
             what = f"{base} has neither att_splits.mat (xlsa17) nor {marker} (the official archive)"
             what = what if base.is_dir() else f"the folder {base} does not exist"
-            raise UserError(f"dataset={name} is not here: {what}; {xlsa17.how_to_get(name)}.")
+            raise UserError(f"dataset={name} is not here: {what}; {xlsa17.how_to_get(name, feature)}.")
 
         load.__module__, load.__doc__ = read.__module__, f"{(read.__doc__ or '').rstrip()}{_LOAD}"
         return load

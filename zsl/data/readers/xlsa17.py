@@ -13,7 +13,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
-from zsl.data.catalogue import ENTRIES
+from zsl.data.catalogue import ENTRIES, how_to_make
 from zsl.data.readers.features import Features, feature_file, in_class_order, read_features
 from zsl.data.readers.files import as_text, need, read_lines
 from zsl.data.readers.mat import read_mat
@@ -39,13 +39,16 @@ _UNNAMED = "class_{}"
 _LOCS = ("trainval_loc", "test_seen_loc", "test_unseen_loc", "train_loc", "val_loc", "val_seen_loc", "val_unseen_loc")
 
 
-def how_to_get(name: str) -> str:
-    """What to do where a dataset is missing: how it is downloaded, if it can be."""
-    if name not in ENTRIES or not ENTRIES[name].archives:
+def how_to_get(name: str, feature: str = "resnet101") -> str:
+    """What to do where a dataset or a feature of it is missing: how it is downloaded or made, if it can be."""
+    entry = ENTRIES.get(name)
+    if entry is None or not entry.archives:
         return "dataset.root=FOLDER says where it is"
+    made = how_to_make(name, feature)
+    made = f"; it has ResNet101 features only, {made}" if made else ""
     return (
-        f"python -m zsl.data download {name} fetches it, or put it there by hand: xlsa17.zip is on the page of "
-        "'Zero-shot learning: the good, the bad and the ugly' (Xian et al.); ZSL_DATA or dataset.root says where it is"
+        f"python -m zsl.data download {name} fetches it ({next(iter(entry.archives.values())).url}){made}; ZSL_DATA or "
+        "dataset.root says where it is"
     )
 
 
@@ -84,12 +87,14 @@ def load(
     """
     folder = Folder(unpacked(root), cache)
     if not folder.root.is_dir():
-        raise UserError(f"dataset={name} is not here: the folder {folder.root} does not exist; {how_to_get(name)}.")
-    path = feature_file(folder.root, feature, name, how_to_get(name))
+        raise UserError(
+            f"dataset={name} is not here: the folder {folder.root} does not exist; {how_to_get(name, feature)}."
+        )
+    path = feature_file(folder.root, feature, name, how_to_get(name, feature))
     found = read_features(folder, path)
     main = folder / table
     if not main.is_file():
-        raise UserError(f"dataset={name}: {main} is missing; {how_to_get(name)}.")
+        raise UserError(f"dataset={name}: {main} is missing; {how_to_get(name, feature)}.")
     stored = read_mat(folder.use(main))
     class_names = names_of(stored, folder, main, int(found.labels.max()) + 1)
     notes = list(leaks(stored, main))
@@ -107,6 +112,8 @@ def load(
     splits = {"proposed": _split(stored, "proposed", labels, main)}
     places = [folder / "att_splits_ss.mat", folder.root.parent / "standard_split" / folder.root.name / "att_splits.mat"]
     standard = next((place for place in places if place.is_file()), None)
+    published = name in ENTRIES and "standard_split" in ENTRIES[name].archives
+    fetched = f"python -m zsl.data download {name} --form standard_split fetches it, " if published else ""
     if standard is not None:
         other = read_mat(folder.use(standard))
         if names_of(other, folder, standard, len(class_names)) != class_names:
@@ -132,7 +139,7 @@ def load(
             "feature_file": path.name,
             "network": found.network,
             "files": folder.files,
-            "missing_splits": {"standard": f"it would be read from {places[0]} or {places[1]}; "},
+            "missing_splits": {"standard": f"{fetched}it would be read from {places[0]} or {places[1]}; "},
         },
         **attributes._asdict(),
     )

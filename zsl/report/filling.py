@@ -1,0 +1,232 @@
+"""Running what fills the cells of tables: what data is here, how many jobs there are, how long they will take."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+
+import pandas as pd
+
+from zsl.config import compose, resolve
+from zsl.config.objects import build
+from zsl.data.load import load_table
+from zsl.errors import UserError
+from zsl.report.cells import Cell, arguments_of, data_of, n_jobs, value_of
+from zsl.runs import status
+from zsl.runs.jobs import jobs_of
+
+# How many seconds a run may take to end after Ctrl-C; how often progress is looked up, and is printed into a file.
+_PATIENCE_S, _LOOK_S, _PRINT_S = 10, 2, 30
+_TIMES = ["time_tune_s", "time_fit_s", "time_infer_s"]
+
+
+# --- what data is here --------------------------------------------------------------------------------------
+
+
+def cannot_read(arguments: Sequence[str]) -> str:
+    """Why the data of a command cannot be read on this machine; empty if it can. Nothing is fitted."""
+    config = resolve(compose(arguments))
+    dataset, allow = config["dataset"], config["allow_targets"]
+    try:
+        table = load_table(dataset, config["feature"]["name"], dataset["semantics"].get("source"), allow)
+        build(config["split"], "split", allow_targets=allow)(table)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def lacking_data(found: Iterable[Cell]) -> dict[tuple[str, str], str]:
+    """Why data cannot be read on this machine, by :func:`zsl.report.cells.data_of`; each is tried once."""
+    tried = {data_of(one): one for one in reversed([*found])}
+    why = {name: cannot_read([f"experiment={one.experiment}", *one.overrides]) for name, one in tried.items()}
+    return {name: text for name, text in why.items() if text}
+
+
+# --- jobs and their time ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Task:
+    """One command of ``zsl.main``, whose jobs are alike."""
+
+    title: str
+    arguments: tuple[str, ...]
+    n_jobs: int
+    kind: str
+    """Tasks of one kind are on the same data"""
+    seconds: float | None = None
+    """How long one of its jobs took earlier"""
+    n_done: int = 0
+    """How many of its jobs have a result already, which they are skipped for"""
+
+
+def tasks_of(found: Sequence[Cell], records: pd.DataFrame, output: Sequence[str] = ()) -> list[Task]:
+    """The commands that fill cells, with the time that jobs of each cell took in records.
+
+    Parameters
+    ----------
+    found : sequence of Cell
+    records : DataFrame
+        Of :func:`zsl.report.records.read_records`.
+    output : sequence of str
+        Further overrides of every run, such as ``output_dir=FOLDER``.
+    """
+    earlier = records.assign(took=seconds_of(records)).groupby(["experiment", "cell"])["took"] if len(records) else None
+    seconds, n_done = ({}, {}) if earlier is None else (earlier.mean(), earlier.size())
+    tasks = []
+    for one in found:
+        words, name = arguments_of(one), (one.experiment, one.id)
+        n = n_jobs(words)
+        tasks.append(
+            Task(" ".join(name), (*words, *output), n, one.data, seconds.get(name), min(n_done.get(name, 0), n))
+        )
+    return tasks
+
+
+def seconds_of(records: pd.DataFrame) -> pd.Series:
+    """How long each run took, of what a record says: tuning, fit and inference."""
+    return records[[t for t in _TIMES if t in records]].fillna(0).sum(axis=1)
+
+
+@dataclass
+class Progress:
+    """How many of several tasks' jobs are done, and how long the others will take by what was measured."""
+
+    tasks: Sequence[Task]
+    done: int = 0
+    """Jobs of the tasks that are over"""
+    here: int = 0
+    """Jobs that have ended of the task that runs"""
+    place: int = 0
+    """Which task runs"""
+    measured: dict[Task, list[float]] = field(default_factory=dict)
+    """Seconds of the jobs that finished in this process's time"""
+
+    @property
+    def total(self) -> int:
+        """How many jobs there are."""
+        return sum(task.n_jobs for task in self.tasks)
+
+    def seconds(self, task: Task) -> tuple[float | None, bool]:
+        """How long a job of a task takes, and whether jobs of the same task were measured.
+
+        Otherwise it is the mean over other tasks on the same data, or over all others; None before any job has ended.
+        """
+        own = self.measured.get(task)
+        if own:
+            return mean(own), True
+        if task.seconds is not None:
+            return task.seconds, True
+        known = {t: self.seconds(t)[0] or 0.0 for t in self.tasks if t.seconds is not None or self.measured.get(t)}
+        alike = [s for t, s in known.items() if t.kind == task.kind] or [*known.values()]
+        return (mean(alike) if alike else None), False
+
+    def left(self) -> str:
+        """The time that is left in words; empty as long as nothing was measured."""
+        total, sure = 0.0, True
+        for i, task in enumerate(self.tasks[self.place :]):
+            n = task.n_jobs - max(self.here if i == 0 else 0, task.n_done)
+            seconds, measured = self.seconds(task)
+            if seconds is None and n > 0:
+                return ""
+            total, sure = total + n * (seconds or 0.0), sure and (measured or n == 0)
+        return duration(total) + " left" + ("" if sure else " if the other jobs are like those so far")
+
+    def __str__(self) -> str:
+        job = f"job {min(self.done + self.here + 1, self.total)} of {self.total}"
+        return ", ".join(filter(None, (job, self.left())))
+
+
+def duration(seconds: float) -> str:
+    """A time in words, as exact as it can be known: ``40 minutes``."""
+    if seconds < 100:
+        return "less than 2 minutes"
+    return f"{seconds / 60:.0f} minutes" if seconds < 100 * 60 else f"{seconds / 3600:.1f} hours"
+
+
+# --- running ------------------------------------------------------------------------------------------------
+
+
+def fill(tasks: Sequence[Task], folder: Path) -> list[str]:
+    """Run commands one after the other; say before how many jobs they have, and then how far they are.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+    folder : Path
+        All output: where the sweeps are looked for.
+
+    Returns
+    -------
+    list of str
+        The commands that failed. A job that fails leaves its cell empty, and the other jobs go on.
+    """
+    progress, failed = Progress(tasks), []
+    n_done = sum(task.n_done for task in tasks)
+    done = f", of which {n_done} have a result already" if n_done else ""
+    say(f"{progress.total} jobs{done}; {progress.left() or 'how long they take is said after the first of them'}.")
+    for progress.place, task in enumerate(tasks):
+        say(f"{task.title}: {progress}")
+        if start(task.arguments, quiet=True, progress=progress, folder=folder) != 0:
+            failed.append("python -m zsl.main " + shlex.join(task.arguments))
+        progress.done, progress.here = progress.done + task.n_jobs, 0
+    return failed
+
+
+def say(text: str) -> None:
+    """One line for the user, apart from results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def start(
+    arguments: Sequence[str], *, quiet: bool = False, progress: Progress | None = None, folder: Path = Path("multirun")
+) -> int:
+    """Run ``zsl.main`` in a process of its own, wait for it, and return its exit status.
+
+    Ctrl-C reaches that process as well; it gets the time to record how its runs ended.
+    """
+    command = [sys.executable, "-m", "zsl.main", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else None)
+    experiment, sweep, printed, said = value_of(arguments, "experiment") or "", None, time.monotonic(), ""
+    try:
+        while progress is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_LOOK_S)
+            sweep = sweep or _sweep_of(process.pid, folder / experiment)
+            _look(progress, sweep)
+            if process.returncode is not None:
+                break
+            if str(progress) != said and time.monotonic() - printed > _PRINT_S:
+                printed, said = time.monotonic(), str(progress)
+                say(f"  {said}")
+        return process.wait()
+    finally:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_S)
+        process.kill()  # does nothing once the process has ended
+
+
+def _sweep_of(pid: int, folder: Path) -> Mapping[str, object] | None:
+    """The ``sweep.json`` that a process has written under a folder."""
+    for path in status.walk(folder, status.SWEEP):
+        sweep = status.read(path)
+        if sweep.get("process", {}).get("pid") == pid:
+            return sweep
+    return None
+
+
+def _look(progress: Progress, sweep: Mapping[str, object] | None) -> None:
+    """Count the jobs of the running sweep that have ended, and measure those that finished."""
+    if sweep is None:
+        return
+    jobs = jobs_of(sweep)
+    progress.here = jobs.total - jobs.count(status.RUNNING)
+    finished = [jobs.records[path] for path in jobs.by_status.get(status.FINISHED, ())]
+    progress.measured[progress.tasks[progress.place]] = [(r["ended"] - r["started"]) / 1000 for r in finished]
