@@ -108,7 +108,7 @@ def embedding(
     if colour not in ("true", "predicted"):
         raise UserError(f"colour={colour!r} is not known; choose true or predicted.")
     shown = predicted if colour == "predicted" or y is None else y
-    if shown is None or len(shown) != len(Z_hat) or (y is not None and len(y) != len(Z_hat)):
+    if shown is None or any(labels is not None and len(labels) != len(Z_hat) for labels in (y, predicted)):
         raise UserError(f"{len(Z_hat)} images need as many labels in y or predicted.")
     M = len(Z)
     names = [f"class {m}" for m in range(M)] if names is None else [str(name) for name in names]
