@@ -19,6 +19,7 @@ from zsl.report.figures.style import COLOURS
 from zsl.report.records import settings_of, text_of
 from zsl.report.statistics import last_accuracy
 from zsl.report.varying import varying
+from zsl.runs.result import SELECTED
 from zsl.runs.status import STATUS, read
 from zsl.runs.summary import settings as how_chosen
 
@@ -289,10 +290,11 @@ def _listed(keys: Sequence[str], most: int = 8) -> str:
 def _about(records: pd.DataFrame, varied: Sequence[str]) -> str:
     data, splits = (", ".join(dict.fromkeys(map(str, records[c]))) for c in ("dataset", "split_name"))
     settings, repeated = ([k for k in varied if _is_repetition(k) == kind] for kind in (False, True))
-    n = len(records)
+    n, tuned = len(records), records["selection"] == SELECTED
     return (
         f"{n} run{'s' if n > 1 else ''} on {data} ({splits} split). "
         + (f"What varies: {_listed(settings)}. " if settings else "No setting varies. ")
         + (f"Repetitions: {', '.join(repeated)}. " if repeated else "")
-        + f"Settings were chosen so: {'; '.join(dict.fromkeys(records['selection']))}."
-    )
+        + ("Settings were not tuned." if tuned.sum() == 0 else
+           f"The settings of {'all' if tuned.all() else tuned.sum()} runs were {SELECTED}.")
+    )  # fmt: skip
