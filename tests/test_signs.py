@@ -114,7 +114,7 @@ def test_attributes_that_say_nothing_of_the_images(rng):
 def test_classes_without_a_column_of_their_own(toy, warned):
     X, y, Z = toy
     found = " ".join(warned(X, y, Z[:, :1]))
-    assert "after pre-processing 2 of 3 classes have the attributes of another one" in found
+    assert "after pre-processing 2 of 3 classes have the attributes of another class" in found
     assert "all 60 images are put in one class of 3, 'c02' (60 images have ties" in found
 
 

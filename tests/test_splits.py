@@ -116,7 +116,7 @@ def test_auto_is_the_proposed_split_or_a_random_one():
     with pytest.raises(UserError, match=r"split=auto: toy has no proposed split .*split=random split\.n_unseen=NUMBER"):
         splits.auto(table())
     for toy, remedy in ((table(n_unseen=2), "split=random"), (table(), "split=random split.n_unseen=K")):
-        with pytest.raises(UserError, match=rf"no proposed split in its folder \(it has: none\); use {remedy}\.$"):
+        with pytest.raises(UserError, match=rf"no proposed split \(no split comes with its files\); use {remedy}\.$"):
             splits.stored(toy, name="proposed")
 
 
@@ -131,7 +131,11 @@ def test_auto_is_the_proposed_split_or_a_random_one():
         (splits.combination, {"index": 8}, "split.index=8 is out of range: toy has 8 choices of 1"),
         (splits.from_file, {"path": None}, r"needs split\.path=FILE"),
         (splits.from_file, {"path": "nowhere/none.txt"}, r"split\.path=nowhere/none\.txt does not exist"),
-        (splits.stored, {"name": "standard"}, r"toy has no standard split .*it has: none.*use split=random"),
+        (
+            splits.stored,
+            {"name": "standard"},
+            r"toy has no standard split .*no split comes with its files.*use split=random",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(split, settings, sentence):

@@ -144,7 +144,8 @@ def equal_rows(Z: Array, names: Sequence[str], *, ready: bool = False) -> list[s
     when = "after pre-processing " if ready else ""
     remedy = ", or keep the lengths of rows (dataset.semantics.l2=false)" if ready else ""
     return [
-        f"{when}{same.size} of {len(Z)} classes have the attributes of another one and cannot be told from it "
+        f"{when}{same.size} of {len(Z)} classes {'have' if same.size > 1 else 'has'} the attributes of another class "
+        "and cannot be told from it "
         f"(first: {b!r}, as {a!r}); give attributes in which they differ{remedy}."
     ]
 

@@ -55,14 +55,13 @@ def stored(
     """
     source = source or name
     if source not in table.splits:
-        has = ", ".join(table.splits) or "none"
-        where = table.provenance.get("root", "its folder")
+        root = str(table.provenance.get("root", "."))
+        where = "" if root == "." else f" in {root}"
+        has = f"it has {', '.join(table.splits)}" if table.splits else "no split comes with its files"
         hint = table.provenance.get("missing_splits", {}).get(source, "")
         hint += "or " if hint else ""
         drawn = "split=random" if table.n_unseen else "split=random split.n_unseen=K"
-        raise UserError(
-            f"split={name}: {table.name} has no {source} split in {where} (it has: {has}); {hint}use {drawn}."
-        )
+        raise UserError(f"split={name}: {table.name} has no {source} split{where} ({has}); {hint}use {drawn}.")
     split = table.splits[source]
     seen = np.unique(table.labels[split.trainval]).size
     for expected, found, kind in ((n_seen, seen, "seen"), (n_unseen, split.unseen.size, "unseen")):

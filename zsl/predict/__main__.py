@@ -187,7 +187,7 @@ def write(best: Iterable[list[tuple[str, float]]], rows: Sequence[str], out: Tex
         if number == 0:
             columns = (name for i in range(1, len(line) + 1) for name in (f"class_{i}", f"score_{i}"))
             table.writerow(["image", *columns])
-        table.writerow([as_cell(row), *(value for c, s in line for value in (as_cell(c), repr(s)))])
+        table.writerow([as_cell(row), *(value for c, s in line for value in (as_cell(c), f"{s:.6g}"))])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

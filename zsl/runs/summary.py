@@ -74,6 +74,8 @@ def _facts(result: Result, accurate: bool, folder: Path, link: str | None) -> di
     if decided:
         used = "is used" if decided["use_transductive"] else "is not used, and the inductive rule stands"
         fallback = f"the transductive rule {used}: {decided['reason']}"
+        if decided["use_transductive"]:
+            fallback += "; the unseen classes may differ from those, so this is no guarantee"
     shuffled = key["dataset"].get("shuffle_attributes") is not None
     return {
         "control": "the attribute table is shuffled over classes" if shuffled else "",
