@@ -50,7 +50,7 @@ def test_the_help_has_exactly_the_keys_that_there_are(overrides):
 def test_kinds_and_meanings_come_from_docstrings():
     found = {key.name: key for key in keys_of("model", "eszsl")}
     assert found["model.gamma"].kind == "float > 0"
-    assert found["model.gamma"].meaning == "Penalties on the side of the features and of the attributes."
+    assert found["model.gamma"].meaning == "The penalty on the side of the features."
     assert found["model.gamma"].default == "10.0"
     spread = {key.name: key for key in keys_of("inference", "taaw")}["inference.spread.mu"]
     assert spread.kind == "float > 0"

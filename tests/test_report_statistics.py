@@ -119,6 +119,17 @@ def test_methods_are_compared_on_the_same_splits():
     assert "d / f / random split: acc_class" in table.title
 
 
+def test_transductive_methods_are_ranked_among_themselves():
+    uses = ["images", "attributes", "unlabelled test images"]
+    better = [record(split, 0, 0.9, model={"name": "t"}, information_used=uses) for split in ("ab", "cd", "ef")]
+    table = compare(frame([*better, *methods()]))
+    rows = {row[0]: dict(zip(table.columns, row)) for row in table.rows}
+    assert list(rows) == ["b", "a", "t"]
+    assert [rows[m]["protocol"] for m in rows] == ["inductive", "inductive", "transductive"]
+    assert [rows["t"]["rank"], rows["t"]["to best"]] == [1.0, "-"]
+    assert_allclose([rows["a"]["rank"], rows["b"]["rank"]], [5 / 3, 4 / 3])
+
+
 @pytest.mark.parametrize(("change", "message"), [
     (lambda r: r["key"]["dataset"].update(content="other"), "differ in their dataset"),
     (lambda r: r["key"]["dataset"].update(shuffle_attributes=1), "differ in their dataset"),

@@ -21,7 +21,7 @@ from zsl.errors import UserError, did_you_mean
 _LINE = re.compile(r"(?P<indent> *)(?P<key>[\w.]+):(?P<value>[^#]*?)?(?:(?:^|\s)#\s*(?P<comment>.*))?$")
 _DEFAULT = re.compile(r"\s*- (?:override /)?(?P<key>\w+)(?:@[\w.]+)?: *(?P<value>\S*)(?:\s+#\s*(?P<comment>.*))?$")
 _SHARED = re.compile(r"/?(\w+)@\w+")
-_PARAMETER = re.compile(r"^(?P<names>\w+(?:, \w+)*) : (?P<kind>.+)$")
+_PARAMETER = re.compile(r"^(?P<names>\w+(?:, \w+)*)(?: : (?P<kind>.+))?$")
 _EXAMPLES = """\
   zsl run                                                     images of animals, four kinds of which are never seen
   zsl run dataset=sun split=645_72 -m model.lam=0.01,0.1      a sweep (-m): one run for each value
@@ -163,7 +163,7 @@ def _section(docstring: str) -> dict[str, tuple[str, str]]:
         match = _PARAMETER.match(line)
         if match:
             names = match["names"].split(", ")
-            found |= {name: (match["kind"].removesuffix(", optional"), "") for name in names}
+            found |= {name: ((match["kind"] or "").removesuffix(", optional"), "") for name in names}
         for name in names if not match else ():
             kind, meaning = found[name]
             found[name] = (kind, f"{meaning} {line.strip()}".strip())
@@ -177,7 +177,7 @@ def _plain(text: str) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[a-z0-9)]\.)\s+(?=[A-Z`\d])", text)[0]
+    return re.split(r"(?<!Eqs\.)(?<!Eq\.)(?<=[a-z0-9)]\.)\s+(?=[A-Z`\d])", text)[0]
 
 
 def manual(words: Iterable[str] = ()) -> str:

@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("python -m zsl.data", description="The data that zsl can read.")
+    parser = Parser("zsl data", description="The data that zsl can read.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="list|check|convert|download|build")
     where = Parser(add_help=False)
     where.add_argument("--data-dir", metavar="FOLDER", help="where the benchmarks lie (default: $ZSL_DATA or ./data)")
@@ -35,7 +35,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     chosen.add_argument("name", metavar="NAME", help="a dataset: cifar_awa, awa2, cub, sun, xlsa17, tabular, ...")
     chosen.add_argument("--root", metavar="FOLDER", help="its folder, if not the usual one")
     chosen.add_argument("overrides", metavar="KEY=VALUE", nargs="*",
-                        help="as for zsl.main: feature.name=NAME, split=random, dataset.semantics=image")  # fmt: skip
+                        help="as for zsl run: feature.name=NAME, split=random, dataset.semantics=image")  # fmt: skip
     listed = commands.add_parser(
         "list", parents=[where], help="each dataset: whether it is here, where, licence, citation"
     )

@@ -91,7 +91,7 @@ def random(
     fraction : float, optional
         A share of the classes (rounded, at least one) instead of ``n_unseen``.
     seed : int
-        Of one generator, which draws the classes and then the images.
+        The seed that draws the classes, and then the images.
     """
     n_classes = len(table.class_names)
     if n_unseen is not None and fraction is not None:
@@ -126,7 +126,7 @@ def folds(
     Parameters
     ----------
     seed : int
-        Of the parts, and of the generator that draws images. It does not follow the run's seed, so that repetitions
+        The seed of the parts, and of the draw of images. It does not follow the run's seed, so that repetitions
         with other seeds are on the same parts.
     test_seen : bool
         Whether some images of seen classes test, as :func:`hold_out` draws them; otherwise all of them train.

@@ -51,6 +51,12 @@ def load_dataset(
     settings
         Keys of the dataset, such as ``root``.
 
+    Returns
+    -------
+    ZeroShotData
+        ``X`` (n, p), ``y`` (n,) and ``Z`` (n, q) of the training images, ``X_unseen`` (L, p) and ``y_unseen`` (L,) of
+        the test images, ``Z_unseen`` (M, q) of the unseen classes, and names.
+
     Raises
     ------
     UserError

@@ -35,8 +35,9 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
     Returns
     -------
     Result
-        With ``skip_existing=true`` and a finished run of the same digest under ``output_dir`` (or in the tracking
-        store) the record of that run, without its prediction; nothing is fitted then.
+        Its ``metrics`` are the numbers that docs/metrics.md explains. With ``skip_existing=true`` nothing is fitted if
+        ``output_dir`` or the tracking store has a finished run of the same digest; the result is then that run's
+        record, without its prediction.
 
     Raises
     ------

@@ -192,7 +192,7 @@ def read_settings(words: Sequence[str]) -> dict[str, str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0, 1 after a sentence on what is wrong, or 130 after Ctrl-C."""
-    parser = Parser("python -m zsl.extract", description="Images to features.")
+    parser = Parser("zsl extract", description="Images to features.")
     parser.add_argument("images", metavar="IMAGES", type=Path, help="a folder with one folder of images per class")
     parser.add_argument("settings", metavar="KEY=VALUE", nargs="*", default=[],
                         help=f"feature={'|'.join(NETWORKS)} (default lite0), feature.weights=FILE")  # fmt: skip

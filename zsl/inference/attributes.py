@@ -127,7 +127,7 @@ def aware(
         the Student kernel cannot be sharp: an image that lies on its class gives the class at most twice the
         probability of another one at distance 1, for any rho from 1.
     kernel : "student" or "gaussian"
-        Of the soft assignment, :mod:`zsl.inference.entropy`.
+        What turns distances to the classes into probabilities (:mod:`zsl.inference.entropy`).
     scale : "prototype" or "raw"
         The scale of predictions inside the entropy. ``raw`` is the paper's, ``s = 1``: predictions are shrunken, so
         every assignment is near uniform and codes hardly move. ``prototype`` does not depend on scale, see
@@ -137,8 +137,10 @@ def aware(
         decided, but not all images for the same class. This form is transductive and favours balanced classes.
     optimiser : "mm" or "subgradient"
         Majorise-minimise, or the plain subgradient steps that the paper used; :mod:`zsl.inference.optimisers`.
-    tol, max_iter
+    tol : float > 0
         A row stops once an iteration lowers its objective by at most ``tol * |x|^2 / p``.
+    max_iter : int >= 1
+        Iterations at most.
 
     Returns
     -------

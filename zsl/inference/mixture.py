@@ -194,7 +194,7 @@ def spread_features(
     confident : 0..1
         Share of each class's images, by margin of their scores, whose mean is the labelled node of the class.
     mu, sigma, n_neighbors
-        As in :func:`zsl.inference.spread`.
+        The settings of the graph, as in :func:`zsl.inference.spread`.
 
     Returns
     -------

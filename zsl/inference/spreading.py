@@ -54,12 +54,12 @@ def spread(
 ) -> Array:
     r"""Label spreading (Zhou et al. 2003) from the classes to all test images at once.
 
-    The nodes of the graph are the M classes and the L images. With each pair of nodes counted once, Eq. (9)
-    (``eq:zhou``) is minimised by Eq. (10),
+    The nodes of the graph are the M classes and the L images. S is the normalised graph, and Y has the labels of the
+    classes, with nodes as rows. With each pair of nodes counted once, the solution of the linear system of Eq. (10),
 
-    .. math:: F = \tfrac{\mu}{1 + \mu} \bigl(I - \tfrac{1}{1 + \mu} S\bigr)^{-1} Y
+    .. math:: F = \tfrac{\mu}{1 + \mu} \bigl(I - \tfrac{1}{1 + \mu} S\bigr)^{-1} Y ,
 
-    with nodes as rows, which conjugate gradients solve.
+    minimises Eq. (9) (``eq:zhou``). Conjugate gradients solve the system.
 
     Parameters
     ----------

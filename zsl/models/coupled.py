@@ -51,7 +51,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         r, the number of atoms. ``None``: 1.25 max(p, q), since the paper asks for r > max(p, q), but at most the number
         of images and at most ``MAX_ATOMS``.
     lam : float > 0, optional
-        lambda, before the 1/r. If ``lam`` is given, ``lam_relative`` is not used.
+        The penalty lambda of Eq. (5), before the 1/r. If ``lam`` is given, ``lam_relative`` is not used.
     lam_relative : float > 0
         lambda as a share of the mean lambda at which the codes of the training images vanish under the initial
         dictionary (:func:`zsl.sparse.lambda_max`). A share means the same for all features and all r.
@@ -64,13 +64,14 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         see images and attributes at once (:class:`zsl.models.coupling.Joint`). Test images have no attributes and are
         coded by Eq. (5) either way, so ``"joint"`` fits both dictionaries to other codes than it uses later; see Notes.
     atoms : "unit_ball" or "ridge"
-        Confine the atoms of both dictionaries to the unit ball (Eqs. 1-2), or penalise them by beta (Eqs. 3-4).
+        Whether atoms of both dictionaries are confined to the unit ball (Eqs. 1-2), or penalised by beta (Eqs. 3-4).
     update : "exact" or "gradient"
         Minimise exactly over ``Dx`` after each coding, in closed form (``atoms="ridge"``) or by one pass over the atoms
         (``"unit_ball"``); or take a few projected gradient steps (:func:`zsl.sparse.dictionary.gradient_atoms`).
         Neither raises the objective.
     unseen_weight : "eq2", "eq4" or "none"
-        Weight of the unseen classes in ``F_z``: 1/M as above, 1/N as in Eq. (4), or no B term at all.
+        How much the attributes of the unseen classes weigh in training: 1/M as in Eq. (2), 1/N as in Eq. (4), or not at
+        all.
     init : "samples", "random" or "pca"
         ``Dx`` starts from training images drawn without replacement, from Gaussian atoms as in Algorithm 1, or from the
         leading right singular vectors of X. Gaussian atoms fill up what ``"samples"`` and ``"pca"`` lack.
@@ -91,6 +92,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         its own, ``ck-1a2b3c4d.npz`` for ``ck``, so the fits of a sweep or of tuning may share the setting. ``fit``
         removes the file when it is done.
     checkpoint_minutes : float > 0
+        Minutes between two writes of the checkpoint.
 
     Attributes
     ----------
@@ -167,9 +169,10 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         return () if self.unseen_weight == "none" else ("attributes of unseen classes in training",)
 
     def fit(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> CoupledDictionaries:
-        """Learn both dictionaries; arguments as in :meth:`zsl.models.base.Model.fit`.
+        """Learn both dictionaries from images X (n, p) of classes y (n,), with attributes Z (n, q) of each image.
 
-        With ``batch_size``, X may be anything that returns rows for a slice, such as a memory map or an HDF5 dataset.
+        ``Z_unseen`` (M, q) has a row for each unseen class. With ``batch_size``, X may be anything that returns rows for
+        a slice, such as a memory map or an HDF5 dataset.
 
         Raises
         ------

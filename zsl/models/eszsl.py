@@ -25,8 +25,10 @@ class ESZSL(AttributePredictor):
 
     Parameters
     ----------
-    gamma, lam : float > 0
-        Penalties on the side of the features and of the attributes.
+    gamma : float > 0
+        The penalty on the side of the features.
+    lam : float > 0
+        The penalty on the side of the attributes.
     y_negative : 0 or -1
         Target of every class but the image's own. The reference's text has -1; its released code and most
         re-implementations have 0.

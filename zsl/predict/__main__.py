@@ -192,7 +192,7 @@ def write(best: Iterable[list[tuple[str, float]]], rows: Sequence[str], out: Tex
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0, 1 after a sentence on what is wrong, or 130 after Ctrl-C."""
-    parser = Parser("python -m zsl.predict", description=(__doc__ or "").partition(":")[0] + ".")
+    parser = Parser("zsl predict", description=(__doc__ or "").partition(":")[0] + ".")
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder or id, or its model.skops")
     parser.add_argument("input", metavar="INPUT", type=Path, help="a file of raw features, or a folder of images")
     parser.add_argument(

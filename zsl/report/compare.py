@@ -17,7 +17,9 @@ from zsl.runs.result import SELECTED
 
 
 def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
-    """One row per method and inference rule, the best mean first.
+    """One row per method and inference rule: inductive ones, then transductive ones, each with the best mean first.
+
+    A transductive method uses all test images at once, so its rank and its difference are among such methods only.
 
     Parameters
     ----------
@@ -50,22 +52,30 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
     if (twice > 1).any():
         raise UserError(f"{twice.idxmax()[0]} was run twice on one split, with different results.")
     values = records.groupby(["method", which], sort=False)[metric].first().unstack()
-    ranks = dict(zip(values.index, mean_ranks(values.to_numpy())))
-    order = values.mean(axis=1).sort_values(ascending=False, kind="stable")
     runs = dict([*records.groupby("method")])
+    transductive = pd.Series({m: is_transductive(runs[m]["key"].iloc[0]) for m in values.index})
+    ranks: dict[str, float] = {}
+    best: dict[str, str] = {}
+    order: list[tuple[str, float]] = []
+    for group in (values[~transductive], values[transductive]):
+        means = group.mean(axis=1).sort_values(ascending=False, kind="stable")
+        ranks |= dict(zip(group.index, mean_ranks(group.to_numpy()))) if len(group) else {}
+        best |= dict.fromkeys(means.index, means.index[0] if len(means) else "")
+        order += list(means.items())
     heading = " / ".join(map(str, records[["dataset", "feature", "split_name"]].iloc[0]))
     selections = "; ".join(dict.fromkeys(records["selection"]))
     out = Table("compare", f"{heading} split: {metric}", selections,
-                ["method", "mean", "std", "splits", "rank", "to best", "p", "fit s", "tune s", "settings",
+                ["method", "protocol", "mean", "std", "splits", "rank", "to best", "p", "fit s", "tune s", "settings",
                  "at the edge of its grid", "uses besides"])  # fmt: skip
-    for method, mean in order.items():
+    for method, mean in order:
         mine = runs[method]
-        paired = None if method == order.index[0] else difference(mine, runs[order.index[0]], metric)
+        paired = None if method == best[method] else difference(mine, runs[best[method]], metric)
         tuned = mine["time_tune_s"].fillna(0).mean() if "time_tune_s" in mine else 0.0
         edge = edges(mine["record"])
         uses = dict.fromkeys(use for key in mine["key"] for use in key["information_used"][2:])
         out.rows.append([
-            method, number(mean, 3), number(values.loc[method].std(), 3), number(values.loc[method].count(), 0),
+            method, "transductive" if transductive[method] else "inductive",
+            number(mean, 3), number(values.loc[method].std(), 3), number(values.loc[method].count(), 0),
             number(ranks[method], 1), number(paired.mean if paired else None, 3, sign=True),
             number(paired.p if paired else None, 2), number(mine["time_fit_s"].mean(), 2), number(tuned, 1),
             ", ".join("tuned" if s == SELECTED else s for s in dict.fromkeys(mine["selection"])),
@@ -73,10 +83,16 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
             "; ".join(uses) or NONE,
         ])  # fmt: skip
     out.notes = [
-        "to best: paired over splits, p with the Nadeau-Bengio correction for their overlap, for one comparison. at "
-        "the edge of its grid: on so many splits the value chosen was the first or last of those tried."
+        "rank and to best are among the methods of one protocol: a transductive method uses all test images at once. "
+        "to best is paired over splits, and p has the Nadeau-Bengio correction for their overlap, for one comparison. "
+        "at the edge of its grid: on so many splits the value chosen was the first or last of those tried."
     ]
     return out
+
+
+def is_transductive(key: Mapping[str, Any]) -> bool:
+    """Whether a result of this key used test images together."""
+    return any(use.startswith("unlabelled test images") for use in key["information_used"])
 
 
 def method_of(key: Mapping[str, Any]) -> str:

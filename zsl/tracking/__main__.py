@@ -15,7 +15,7 @@ from zsl.errors import Parser, UserError, exit_status
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0, 1 after a sentence on what is wrong, or 130 after Ctrl-C."""
-    parser = Parser("python -m zsl.tracking", description="Correct the tracking store afterwards.")
+    parser = Parser("zsl tracking", description="Repair the tracking store, or send it runs that it lacks.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in (
         ("repair", "set runs whose process was killed to KILLED"),

@@ -42,8 +42,9 @@ def load(
     Parameters
     ----------
     features_dir : folder
-        Holds ``FEATURE.npz`` or ``FEATURE.mat`` for any ``feature`` but ``lite0_pca128``, as ``python -m zsl.data build
-        cifar_awa`` and ``python -m zsl.extract`` write it. Images are matched by class and file name.
+        The folder that holds ``FEATURE.npz`` or ``FEATURE.mat`` for any ``feature`` but ``lite0_pca128``, as
+        ``python -m zsl.data build cifar_awa`` and ``python -m zsl.extract`` write it. Images are matched by class and
+        file name.
     semantics : str, optional
         ``continuous`` (default: each class's row has unit length) or ``original`` (0 to 100, per cent of people).
     cache : str, optional
