@@ -171,8 +171,8 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     def fit(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> CoupledDictionaries:
         """Learn both dictionaries from images X (n, p) of classes y (n,), with attributes Z (n, q) of each image.
 
-        ``Z_unseen`` (M, q) has a row for each unseen class. With ``batch_size``, X may be anything that returns rows for
-        a slice, such as a memory map or an HDF5 dataset.
+        ``Z_unseen`` (M, q) has a row for each unseen class. With ``batch_size``, X may be anything that returns rows
+        for a slice, such as a memory map or an HDF5 dataset.
 
         Raises
         ------
