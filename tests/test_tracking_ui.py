@@ -118,6 +118,12 @@ def test_a_store_is_found_from_a_folder_in_it_and_missed_in_a_sentence(store, tm
     assert ui.store_of(store / "day" / "run") == ui.store_of(store) == (store / "mlflow.db").resolve()
     assert ui.main([str(tmp_path / "nothing")]) == 1
     assert "holds no mlflow.db" in capsys.readouterr().err
+    (store / "mlflow.db").write_bytes(b"SQLite format 3" + bytes(1009))
+    assert ui.main([str(store)]) == 1
+    assert "mlflow.db is damaged; `zsl tracking upload " in capsys.readouterr().err
+    (tmp_path / "notes.txt").write_text("no database")
+    assert ui.main([str(tmp_path / "notes.txt")]) == 1
+    assert "no database" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70000), ("192.0.2.1", 5000)])

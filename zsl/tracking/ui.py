@@ -35,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _work(arguments: argparse.Namespace) -> None:
     database = store_of(arguments.folder)
+    if not opening.sound(database):
+        raise UserError(f"{database} is damaged; `zsl tracking upload {database.parent}` makes it again from the runs.")
     folder = database.parent
     shown = records.page_of(folder) if database.name == opening.DATABASE else ""
     if shown:

@@ -16,7 +16,7 @@ _SETTINGS = ("model.name", "dataset.name", "split.name", "seed")
 _OF_A_GROUP = {"inference": ("inference.attributes", "inference.labels"), "solver": ("model.solver.solver",)}
 # More columns than this would be out of sight.
 _MOST = 6
-# MLflow keeps the state of its page in the browser under this name, in versions 3.14 to 3.17 at least.
+# MLflow keeps the state of its page in the browser under this name, in version 3.17.
 _STORED_AS = 'MLflowLocalStorage-1.1-ExperimentPage-["%s"]-ReactComponentState'
 
 # What else the browser keeps, at the first visit: the menu for training models, and no assistant beside the table.
@@ -57,8 +57,8 @@ def state(swept: Sequence[str], params: Iterable[str], metrics: Iterable[str], s
     ['metrics.`accuracy/acc_class`', 'params.`model.lam`', 'params.`model.name`', 'params.`seed`']
     """
     there, measured = set(params), set(metrics)
-    varied = [k for key in swept for k in (key, f"{key}.name", *_OF_A_GROUP.get(key, ())) if k in there]
-    settings = [k for k in (*varied[:_MOST], *_SETTINGS) if k in there]
+    varied = {k: None for key in swept for k in (key, f"{key}.name", *_OF_A_GROUP.get(key, ())) if k in there}
+    settings = [k for k in (*list(varied)[:_MOST], *_SETTINGS) if k in there]
     columns = [f"metrics.`{name}`" for name in map(grouped, _METRICS) if name in measured]
     columns += [f"params.`{name}`" for name in dict.fromkeys(settings)]
     return {
