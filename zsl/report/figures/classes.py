@@ -162,7 +162,8 @@ def attribute_errors(
     if isinstance(Z_hat, str | Path):
         points = points_of(Z_hat)
         Z_hat, Z, y = points[last_stage(points, "Z_hat") + "/Z_hat"], points["Z_unseen"], points["y"]
-        names = points.get("attributes") if names is None else names
+        if names is None and "attributes" in points:
+            names = [str(name) for name in points["attributes"]]
     if Z is None or y is None or not (np.asarray(y) >= 0).any():
         raise UserError("errors of attributes need the attributes Z of the classes and the true classes y of images.")
     y = np.asarray(y)
