@@ -44,10 +44,8 @@ lint: $(STAMP_DEV)  ## ruff, mypy, and known holes of the installed packages whe
 bench: $(STAMP)  ## speed of sparse coding against SPAMS and scikit-learn (SPAMS: pip install 'zsl-cdl[bench]')
 	$(PY) -m zsl.bench $(ARGS)
 
-ui: $(STAMP)  ## compare runs in the MLflow UI (PORT=5000)
-	@echo "runs: http://127.0.0.1:$(PORT)/#/experiments/1/runs?viewStateShareKey=zsl"
-	PATH="$(abspath $(VENV)/bin):$$PATH" MLFLOW_DISABLE_TELEMETRY=true $(PY) -m mlflow ui --host 127.0.0.1 --port $(PORT) \
-	  --backend-store-uri sqlite:///$(abspath multirun)/mlflow.db $(ARGS)
+ui: $(STAMP)  ## compare runs in the MLflow UI (PORT=5000; the next free one is used if it is taken)
+	$(PY) -m zsl ui --port $(PORT) $(ARGS)
 
 serve: $(STAMP)  ## answer for a run's model over HTTP (RUN=its folder or its id in the UI, PORT=5000)
 	@test -n "$(RUN)" || { echo "say which run: make serve RUN=FOLDER, or the id that its page in the MLflow UI shows." >&2; exit 1; }

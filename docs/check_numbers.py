@@ -30,7 +30,7 @@ def measured(command: str, metrics: list[str]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         words = shlex.split(command)
         assert words[:2] == ["zsl", "run"], command
-        extra = [f"output_dir={folder}", "tracking=none", "save_model=false"]
+        extra = [f"output_dir={folder}", "tracking=none", "save_model=false", "figures=false"]
         subprocess.run([sys.executable, "-m", "zsl.main", *words[2:], *extra], check=True, stdout=subprocess.DEVNULL)
         records = [json.loads(p.read_text())["metrics"] for p in sorted(Path(folder).rglob("results.json"))]
     return [described([record[metric] for record in records]) for metric in metrics]

@@ -31,8 +31,8 @@ MAY_IMPORT = {
     "inference": GROUND | {"sparse"},
     "model_selection": GROUND | {"data", "evaluation", "inference"},
     "classifier": GROUND | METHOD | {"runs"},
-    "experiment": GROUND | METHOD | {"classifier", "runs"},
-    "tracking": {"errors", "checks", "config", "runs"},
+    "experiment": GROUND | METHOD | {"classifier", "runs", "report"},
+    "tracking": {"errors", "checks", "config", "runs", "version"},
     "extract": GROUND | {"data"},
     "predict": GROUND | {"data", "classifier", "runs", "extract"},
     "theory": GROUND | METHOD,
@@ -58,7 +58,7 @@ FENCES = {
     "pooch": {"data"},
     "skops": {"runs"},
     "starlette": {"predict"},
-    "uvicorn": {"predict"},
+    "uvicorn": {"predict", "tracking"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

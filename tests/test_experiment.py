@@ -56,7 +56,7 @@ def test_digits(tmp_path, capsys):
 def test_run_folder_is_complete(tmp_path):
     result = run(compose([*QUIET, "dataset=digits", "inference=aag", "model.n_iter=1"]), tmp_path)
     files = {"results.json", "config.yaml", "per_class.csv", "dictionaries.npz", "model.skops", "status.json"}
-    files |= {"predictions.csv"}
+    files |= {"predictions.csv", "figures"}
     assert {p.name for p in tmp_path.iterdir()} == files
     record = json.loads((tmp_path / "results.json").read_text())
     assert record["metrics"] == pytest.approx(result.metrics)

@@ -233,6 +233,8 @@ def test_errors_of_attributes_are_root_mean_squares_of_known_images(tmp_path):
         assert_allclose([bar.get_width() for bar in ax.patches], np.sort(expected)[-20:])
         last = ax.get_yticklabels()[-1].get_text()
         assert last == f"attribute {expected.argmax()}"
+    named = recorded(tmp_path / "named", record("abc"), **points, attributes=[f"a{k}" for k in range(30)])
+    assert figures.attribute_errors(named).get_yticklabels()[-1].get_text() == f"a{expected.argmax()}"
     with pytest.raises(UserError, match="need the attributes Z"):
         figures.attribute_errors(Z_hat, Z, np.full(5, -1))
 

@@ -70,8 +70,8 @@ def test_a_sweep_with_a_bad_job_and_the_same_again(tmp_path):
     assert {k: metrics[k] for k in counts} == counts
     mine = children[parent.info.run_id]
     assert words(mine) == ["FAILED", "FINISHED", "FINISHED"]
-    best = max((r for r in mine if r.info.status == "FINISHED"), key=lambda r: r.data.metrics["acc_class"])
-    assert metrics["best/acc_class"] == best.data.metrics["acc_class"]
+    best = max((r for r in mine if r.info.status == "FINISHED"), key=lambda r: r.data.metrics["accuracy/acc_class"])
+    assert metrics["best/acc_class"] == best.data.metrics["accuracy/acc_class"]
     assert parent.data.tags["zsl.best_run"] == best.info.run_id
     # The best run by its accuracy on the unseen classes is not a result.
     assert "oracle" in parent.data.tags["zsl.best_by"]

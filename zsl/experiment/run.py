@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zsl.data.dataset import ZeroShotData
+from zsl.experiment.figures import draw
 from zsl.experiment.loading import load
 from zsl.experiment.outcome import Clock, evaluate
 from zsl.experiment.selection import select
@@ -68,7 +69,7 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
             clock.lap("infer")
             prediction = fitted.decide(data, generalized=setup.generalized).apply(prediction)
             result = evaluate(setup, data, fitted, prediction, selection, clock)
-        out.finish(result, fitted, data)
+        out.finish(result, fitted, data, draw if setup.config["figures"] else None)
     return result
 
 

@@ -54,16 +54,22 @@ class Setup:
     """The configuration before it was resolved, for :meth:`with_settings`"""
 
     def run_name(self, split: str | None) -> str:
-        """Model, rules, dataset, split, seed: what differs most comes first; ``split`` is the split that was drawn."""
+        """Model, dataset, split and seed; rules that were asked for, too. ``split`` is the split that was drawn."""
         config = self.config
-        rules = stage_name(*self.inference.resolved(self.classifier.model))
         named = config["split"]["name"]
         # The seed of a split that was drawn; a dataset's own split may have replaced it.
         drawn = config["split"].get("seed") if split in (None, named) else None
-        where = f"{config['dataset']['name']} {split or named}{'' if drawn is None else f' {drawn}'}"
-        return (
-            f"{config['model'].get('name', type(self.classifier.model).__name__)} {rules} {where} seed {config['seed']}"
-        )
+        of_split = "" if drawn in (None, config["seed"]) else f"split.seed {drawn}"
+        asked = {config["inference"]["attributes"], config["inference"]["labels"]} - {"auto"}
+        words = [
+            config["model"].get("name", type(self.classifier.model).__name__),
+            stage_name(*self.inference.resolved(self.classifier.model)) if asked else "",
+            config["dataset"]["name"],
+            split or named,
+            of_split,
+            f"seed {config['seed']}",
+        ]
+        return " ".join(filter(None, words))
 
     def with_settings(self, settings: Mapping[str, Any]) -> Setup:
         """The setup with a few keys of the configuration changed."""
@@ -82,7 +88,7 @@ def checked(cfg: DictConfig) -> Setup:
     check_nodes(config)
     check_value(Seed, config["seed"], "seed")
     check_value(Count | None, config["threads"], "threads")
-    for name in ("skip_existing", "save_model", "save_predictions"):
+    for name in ("skip_existing", "save_model", "save_predictions", "figures"):
         check_value(bool, config[name], name)
     allow = config["allow_targets"]
     dataset, feature, split, evaluation = (config[k] for k in ("dataset", "feature", "split", "evaluation"))

@@ -19,6 +19,7 @@ from hydra.experimental.callback import Callback
 
 from zsl.progress import time_left
 from zsl.runs import status as records
+from zsl.runs.jobs import short_keys
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -61,7 +62,7 @@ class Sweep(Callback):
             "name": _name(config, swept),
             "folder": str(folder),
             "jobs": None if swept is None else math.prod(swept.values()),
-            "swept": sorted(swept or ()),
+            "swept": list(swept or ()),
             "launcher": _launcher(config),
             "started": records.now_ms(),
             "ended": None,
@@ -231,7 +232,8 @@ def _values(override: Any) -> list[str]:
 
 def _name(config: DictConfig, swept: Mapping[str, int] | None) -> str:
     experiment = config.hydra.runtime.choices.get("experiment")
-    over = ", ".join(f"{k} ({n})" for k, n in (swept or {}).items() if n > 1)
+    short = short_keys(swept or ())
+    over = ", ".join(f"{short[k]} ({n})" for k, n in (swept or {}).items() if n > 1)
     chosen = "" if experiment in (None, "null") else f" {experiment}"
     return f"sweep{chosen}" + (f" over {over}" if over else "")
 

@@ -20,7 +20,7 @@ from zsl.report.records import settings_of, text_of
 from zsl.report.statistics import last_accuracy
 from zsl.report.varying import varying
 from zsl.runs.result import SELECTED
-from zsl.runs.status import STATUS, read
+from zsl.runs.status import STATUS, page_of, read
 from zsl.runs.summary import settings as how_chosen
 
 # The value of a setting that tuning chose.
@@ -264,7 +264,8 @@ def _links(folder: str, base: Path, state: Mapping[str, Any]) -> dict[str, str |
             server = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
             out |= {"page": f"{server}/#/runs/{run}", "pageNeeds": "the run on its MLflow server"}
         else:
-            out |= {"page": f"http://127.0.0.1:5000/#/runs/{run}", "pageNeeds": "the run in MLflow, while make ui runs"}
+            shown = page_of(Path(state.get("output_dir") or "")) or "http://127.0.0.1:5000"
+            out |= {"page": f"{shown}/#/runs/{run}", "pageNeeds": "the run in MLflow, while zsl ui runs"}
     return out
 
 

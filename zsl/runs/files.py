@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 CONFIG, PER_CLASS, DICTIONARIES = "config.yaml", "per_class.csv", "dictionaries.npz"
 PREDICTIONS, POINTS = "predictions.csv", "predictions.npz"
+FIGURES = "figures"
+"""The folder of a run's figures"""
 
 
 def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], folder: Path) -> None:
@@ -47,9 +49,14 @@ def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], fol
     column, images = ("file", data.names_unseen) if data.names_unseen else ("row", data.rows_unseen)
     write_predictions(images, names, prediction.scores, data.y_unseen, folder, column=column)
     if config["save_predictions"]:
-        write_points(names, fitted.semantics_.transform(data.Z_unseen), data.y_unseen, prediction.stages, folder)
-    for name in (MODEL, DICTIONARIES):
-        (folder / name).unlink(missing_ok=True)  # an earlier run may have left one in a folder of a fixed name
+        Z = fitted.semantics_.transform(data.Z_unseen)
+        write_points(names, Z, data.y_unseen, prediction.stages, folder, attributes=data.attribute_names)
+    for earlier in (
+        folder / MODEL,
+        folder / DICTIONARIES,
+        *folder.glob(f"{FIGURES}/*.png"),
+    ):  # of a run in a folder of a fixed name
+        earlier.unlink(missing_ok=True)
     if config["save_model"]:
         fitted.about_ = _about(result, data, config)
         try:
@@ -102,9 +109,17 @@ def _cells(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.map(lambda value: as_cell(value) if isinstance(value, str) else value)
 
 
-def write_points(classes: Sequence[str], Z_unseen: Array, y: Array, stages: Sequence[Any], folder: Path) -> None:
-    """Write ``predictions.npz``: class names and attributes, true classes, scores and predicted attributes by stage."""
+def write_points(
+    classes: Sequence[str], Z_unseen: Array, y: Array, stages: Sequence[Any], folder: Path, *,
+    attributes: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Write ``predictions.npz``: class names and attributes, true classes, scores and predicted attributes by stage.
+
+    ``attributes`` are the names of the attributes, if they have any.
+    """
     arrays = {"classes": np.array(classes), "Z_unseen": Z_unseen, "y": y}
+    if attributes:
+        arrays["attributes"] = np.array(attributes)
     for stage in stages:
         arrays[f"{stage.name}/scores"] = stage.scores
         if stage.Z_hat is not None:

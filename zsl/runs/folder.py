@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import signal
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from zsl.errors import UserError, interruption
 from zsl.runs import files, status, summary
-from zsl.runs.jobs import Jobs
+from zsl.runs.jobs import Jobs, job_name
 from zsl.runs.lock import FolderLock
-from zsl.runs.result import NOT_RECORDED, Result
+from zsl.runs.result import Result
 
 log = logging.getLogger(__name__)
 
@@ -125,17 +123,18 @@ class RunFolder:
             if found is not None:
                 self._skip(*found)
                 return found[1]
-        # The jobs of a sweep may have the same name; their number tells them apart.
-        self._begin(f"{name} #{self.folder.name}" if self.folder.name.isdigit() else name, digest)
+        self._begin(self._name_of_job() or name, digest)
         return None
 
-    def finish(self, result: Result, fitted: Any, data: Any) -> None:
-        """Write the run's files, tell the tracking store, and print the result."""
+    def finish(self, result: Result, fitted: Any, data: Any, draw: Callable[[Path], None] | None = None) -> None:
+        """Write the run's files, let ``draw`` add figures, tell the tracking store, and print the result."""
         result.digest = self.digest
         if self.folder is None:
             return
         files.write(result, fitted, data, self._config, self.folder)
         self._end(status.FINISHED)
+        if draw is not None:
+            draw(self.folder)
         try:
             link = self._tracker.finish(self.record, self.folder, self._config)
         finally:
@@ -151,7 +150,7 @@ class RunFolder:
                 return  # the mistake was refused before the run began; a sweep counts such a job as FAILED
             try:
                 self._lock.take()
-                self._begin(f"{self.folder.parent.name}/{self.folder.name}", None)
+                self._begin(self._name_of_job(), None)
             except UserError as problem:  # of tracking.on_error=raise; it must not hide the first exception
                 log.warning("%s", problem)
         self._lock.give_room()
@@ -162,6 +161,12 @@ class RunFolder:
         self._end(ended)
         self._tracker.fail(self.record, self.folder)
         self._write()
+
+    def _name_of_job(self) -> str:
+        """What a sweep varies in this job; the number of the job where that is not known; empty without a sweep."""
+        assert self.folder is not None
+        number = f"job {self.folder.name}" if self._sweep else ""
+        return job_name(self._sweep.get("overrides") or ()) or number
 
     def release(self) -> None:
         """Let other processes use the folder, and leave no file that is not a result."""
@@ -198,9 +203,7 @@ class RunFolder:
         )
         if not record:
             return None
-        record["metrics"] = {k: math.nan if v is None else v for k, v in record["metrics"].items()}
-        known = {f.name for f in fields(Result) if f.name not in NOT_RECORDED} & record.keys()
-        return where, Result(**{k: record[k] for k in known})
+        return where, Result.of(record)
 
     def _skip(self, where: str, result: Result) -> None:
         assert self.folder is not None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from zsl.runs.result import ORACLE, SELECTED
 
 # Jobs in the table that ends a sweep; zsl.report dashboard shows all.
 _ROWS = 20
+# A longer value would hide the next key from whoever reads the name of a job.
+_LONGEST_VALUE = 40
 
 
 @dataclass
@@ -67,6 +70,32 @@ def jobs_of(sweep: Mapping[str, Any]) -> Jobs:
         if job["tracking"] is not None and not job["tracking"]["complete"]:
             found.waiting.append(path)
     return found
+
+
+def short_keys(keys: Iterable[str]) -> dict[str, str]:
+    """Dotted key -> its last part, or the whole key where two keys share the last part.
+
+    Examples
+    --------
+    >>> short_keys(["model.lam", "feature.name", "split.seed", "seed"])
+    {'model.lam': 'lam', 'feature.name': 'feature', 'split.seed': 'split.seed', 'seed': 'seed'}
+    """
+    last = {key: key.removesuffix(".name").rpartition(".")[2] for key in keys}
+    uses = Counter(last.values())
+    return {key: short if uses[short] == 1 else key for key, short in last.items()}
+
+
+def job_name(overrides: Sequence[str]) -> str:
+    """Name a job of a sweep by the overrides in which the jobs differ; empty without any.
+
+    Examples
+    --------
+    >>> job_name(["model.lam=0.01", "+seed=3", "feature.name='vgg19'"])
+    'lam=0.01 seed=3 feature=vgg19'
+    """
+    values = {key.lstrip("+"): value.strip("\"'") for key, _, value in (o.partition("=") for o in overrides)}
+    cut = {k: v if len(v) <= _LONGEST_VALUE else v[: _LONGEST_VALUE - 3] + "..." for k, v in values.items()}
+    return " ".join(f"{short}={cut[key]}" for key, short in short_keys(cut).items())
 
 
 def end_sweep(sweep: dict[str, Any], tracker: Any, *, killed: bool = False, error: BaseException | None = None) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -47,6 +48,13 @@ class Result:
     """The dictionaries; saved as ``dictionaries.npz``"""
     prediction: Any = None
     """Scores and predicted attributes of the test images; in memory only"""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Result:
+        """The result that a ``results.json`` holds; ``null`` there is a number that is not finite."""
+        known = {f.name: record[f.name] for f in fields(cls) if f.name not in NOT_RECORDED and f.name in record}
+        metrics = {k: math.nan if v is None else v for k, v in record["metrics"].items()}
+        return cls(**{"curves": {}, "versions": {}, **known, "metrics": metrics})
 
 
 NOT_RECORDED = ("arrays", "prediction")

@@ -17,6 +17,8 @@ from zsl.errors import atomic, process_runs, reason
 log = logging.getLogger(__name__)
 
 RESULTS, STATUS, SKIPPED, SWEEP = "results.json", "status.json", "skipped.json", "sweep.json"
+PAGE = "ui.json"
+"""In an output folder while ``zsl ui`` shows its store: the process and the address"""
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
 
 
@@ -125,6 +127,13 @@ def settle(path: Path, record: dict[str, Any]) -> dict[str, Any]:
         record |= {"status": KILLED, "ended": now_ms(), "error": "its process was killed"}
     write(path, record)
     return record
+
+
+def page_of(output_dir: Path) -> str:
+    """The address at which ``zsl ui`` shows the store of an output folder now; empty if it does not."""
+    record = read(output_dir / PAGE)
+    running = bool(record) and alive(record.get("process") or {})
+    return str(record.get("address", "")) if running else ""
 
 
 def this_process() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from zsl.runs import status as records
 from zsl.runs.folder import Tracker
 from zsl.runs.jobs import end_sweep, jobs_of
 from zsl.runs.lock import remove_stale
-from zsl.tracking.opening import is_damage
+from zsl.tracking.opening import DATABASE, is_damage
 from zsl.tracking.store import Store, ask, forget, open_store
 from zsl.tracking.tracker import MLflowTracker, one_line
 
@@ -266,7 +266,7 @@ def _moved(record: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The record with the folders as they are, after the output folder was moved with the store in it."""
     above = folder.resolve().parents
     known = Path(record.get("output_dir") or "multirun").resolve()
-    output_dir = known if known in above else next((p for p in above if (p / "mlflow.db").is_file()), known)
+    output_dir = known if known in above else next((p for p in above if (p / DATABASE).is_file()), known)
     record = {**record, "output_dir": str(output_dir)}
     return {**record, "folder": str(folder.resolve())} if "folder" in record else record
 
@@ -276,7 +276,7 @@ def _open(record: Mapping[str, Any]) -> Store:
     try:
         return open_store(record["tracking"], output_dir)
     except Exception as error:
-        place = record["tracking"]["uri"] or output_dir / "mlflow.db"
+        place = record["tracking"]["uri"] or output_dir / DATABASE
         remedy = "put it right" if isinstance(error, FileExistsError) else "try later"
         raise UserError(
             f"the tracking store {place} cannot be used ({one_line(error)}); {remedy}, or name another with --uri."

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SQLITE = "sqlite:///"
+DATABASE = "mlflow.db"
+"""The database file in an output folder"""
 PATIENCE_S = 10.0
 """How long to wait for a store that gives no sign of life"""
 _BYTES_PER_S = 2e6
@@ -176,7 +178,7 @@ def database(path: Path, experiment: str) -> tuple[Client, str]:
             if not sound(path):
                 set_aside(path)
                 _create(path, experiment)
-    client = _client(path)
+    client = client_of(path)
     artifacts = (path.parent / "mlartifacts").as_uri()
     return client, answered(lambda: experiment_id(client, experiment, artifacts), client)
 
@@ -254,7 +256,7 @@ def _create(path: Path, experiment: str) -> None:
         left.unlink(missing_ok=True)  # by a process that was killed; the lock is ours
     new = path.with_name(f".{path.stem}.{os.getpid()}.new")
     try:
-        experiment_id(_client(new), experiment, (path.parent / "mlartifacts").as_uri())
+        experiment_id(client_of(new), experiment, (path.parent / "mlartifacts").as_uri())
         with closing(sqlite3.connect(new)) as connection:
             # Write-ahead logging lets parallel jobs write without waiting for each other.
             connection.execute("PRAGMA journal_mode=WAL")
@@ -268,7 +270,8 @@ def _create(path: Path, experiment: str) -> None:
                 new.with_name(new.name + end).unlink(missing_ok=True)
 
 
-def _client(path: Path) -> Client:
+def client_of(path: Path) -> Client:
+    """MLflow's client of a database file that is there."""
     from mlflow import MlflowClient
 
     before, uri = os.environ.get("MLFLOW_SQLALCHEMYSTORE_POOLCLASS"), address(path)
@@ -298,14 +301,14 @@ def experiment_id(client: Any, name: str, artifacts: str | None = None) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
-            created: str = client.create_experiment(name, artifact_location=artifacts, tags=view.experiment_tags())
+            created: str = client.create_experiment(name, artifact_location=artifacts, tags=view.EXPERIMENT_TAGS)
             return created
         except MlflowException:
             found = client.get_experiment_by_name(name)
             if found is None:  # else another job has created it meanwhile
                 raise
-    if artifacts is not None and view.TAG not in found.tags:  # on a server the experiment may be that of others
-        for key, value in view.experiment_tags().items():
+    if artifacts is not None and not view.EXPERIMENT_TAGS.keys() <= found.tags.keys():  # on a server it may be others'
+        for key, value in view.EXPERIMENT_TAGS.items():
             client.set_experiment_tag(found.experiment_id, key, value)
     known: str = found.experiment_id
     return known

@@ -16,14 +16,17 @@ from typing import Any, TypeVar
 
 from zsl.errors import UserError
 from zsl.runs import status as records
+from zsl.runs.files import FIGURES
 from zsl.runs.jobs import Jobs, how_chosen
 from zsl.runs.model_file import MODEL
-from zsl.tracking import opening
+from zsl.runs.result import Result
+from zsl.tracking import about, opening
+from zsl.version import commit
 
 # MLflow's limits: longer values would be cut (6000, tags 8000) or refused (250-character keys).
 _MAX_VALUE, _MAX_TAG, _MAX_KEY = 6000, 8000, 250
 # Files of a run folder that become artifacts. The fitted classifier becomes a model instead.
-_SUFFIXES = {".json", ".yaml", ".csv", ".npz", ".log"}
+_SUFFIXES = {".json", ".yaml", ".csv", ".npz", ".log", ".png"}
 _NOT_ARTIFACTS = {records.STATUS, MODEL}
 
 log = logging.getLogger(__name__)
@@ -58,7 +61,7 @@ class Store:
             "zsl.digest": record.get("digest") or "",
             "zsl.overrides": " ".join(record.get("overrides") or ()),
         }
-        return self._create(record, tags)
+        return self._create(record, tags | about.code_tags(commit()))
 
     def send(
         self, record: dict[str, Any], folder: Path, config: Mapping[str, Any], allow: tuple[str, ...] = ()
@@ -86,7 +89,8 @@ class Store:
             raise ValueError(f"{folder / records.RESULTS} is damaged or of another run, and is not sent")
         key = result["key"]
         # All metrics have the same time, so that an upload after half of one repeats the same rows.
-        metrics = [Metric(clean(k), v, ended, 0) for k, v in result["metrics"].items() if v is not None]
+        found = result["metrics"].items()
+        metrics = [Metric(clean(about.grouped(k)), about.rounded(v), ended, 0) for k, v in found if v is not None]
         for curve, values in result.get("curves", {}).items():
             metrics += [Metric(clean(f"curve/{curve}"), v, ended, i) for i, v in enumerate(values) if v is not None]
         params = [Param(clean(k)[:_MAX_KEY], str(v)[:_MAX_VALUE]) for k, v in flatten(config).items()]
@@ -95,14 +99,18 @@ class Store:
             "zsl.information_used": "; ".join(key["information_used"]),
             "zsl.selection": key["selection"],
         }
+        as_object = Result.of(result)
+        tags |= about.code_tags(as_object.versions.get("zsl-commit", ""))
+        tags["mlflow.note.content"] = about.description(as_object)
         if result.get("warnings"):
             tags["zsl.warnings"] = f"{len(result['warnings'])}: " + " ".join(result["warnings"])
         self.client.log_batch(run, metrics, params, [RunTag(k, v[:_MAX_TAG]) for k, v in tags.items()])
-        for path in sorted(folder.iterdir()):
+        self.client.log_inputs(run, datasets=[about.dataset(as_object)])
+        for path in sorted([*folder.iterdir(), *folder.glob(f"{FIGURES}/*.png")]):
             wanted = path.suffix in _SUFFIXES and path.name not in _NOT_ARTIFACTS and not path.name.startswith(".")
             if wanted and path.is_file():
                 self.client.expect(path.stat().st_size)
-                self.client.log_artifact(run, str(path))
+                self.client.log_artifact(run, str(path), FIGURES if path.suffix == ".png" else None)
         self.client.set_terminated(run, records.FINISHED, ended)
         tracking["complete"] = True
 
@@ -162,7 +170,7 @@ class Store:
                 "zsl.best_run": (record.get("tracking") or {}).get("run_id"),
             }
         now = records.now_ms()
-        metrics = [Metric(clean(k), float(v), now, 0) for k, v in counts.items()]
+        metrics = [Metric(clean(k), about.rounded(v), now, 0) for k, v in counts.items()]
         self.client.log_batch(run, metrics, [], [RunTag(k, str(v)[:_MAX_TAG]) for k, v in tags.items() if v])
         self.client.set_terminated(run, sweep["status"], sweep["ended"])
         sweep["tracking"]["complete"] = True
@@ -217,10 +225,14 @@ class Store:
         page = f"/#/experiments/{self.experiment}/runs/{run}"
         if self.uri.startswith("http"):
             return self.uri + page
-        # `make ui` shows the store of the checkout and no other.
-        own = Path("Makefile").is_file() and self.uri == opening.address(Path("multirun").resolve() / "mlflow.db")
-        command = "make ui" if own else f"mlflow ui --backend-store-uri {shlex.quote(self.uri)}"
-        return f"http://127.0.0.1:5000{page} (after `{command}`)"
+        if not self.uri.startswith(opening.SQLITE):
+            return f"http://127.0.0.1:5000{page} (after `mlflow ui --backend-store-uri {shlex.quote(self.uri)}`)"
+        file = opening.file_of(self.uri)
+        shown = records.page_of(file.parent)
+        if shown:
+            return shown + page
+        place = file.parent if file.name == opening.DATABASE else file
+        return f"http://127.0.0.1:5000{page} (after `zsl ui {shlex.quote(str(place))}`)"
 
 
 def open_store(tracking: Mapping[str, Any], output_dir: Path) -> Store:
@@ -301,7 +313,7 @@ def forget() -> None:
 
 def _address(uri: str | None, output_dir: Path) -> str:
     """The one form of a store's address, under which it is known here."""
-    uri = uri or opening.address(output_dir / "mlflow.db")
+    uri = uri or opening.address(output_dir / opening.DATABASE)
     return opening.address(opening.file_of(uri)) if uri.startswith(opening.SQLITE) else uri
 
 

@@ -139,7 +139,7 @@ def attribute_errors(
     Parameters
     ----------
     Z_hat : (L, q) or folder of a run
-        Predicted attributes; of a run with ``save_predictions=true``, everything else but ``names`` is read as well.
+        Predicted attributes; of a run with ``save_predictions=true``, everything else is read as well.
     Z : (M, q)
         Attributes of the classes, pre-processed as they were for the model.
     y : (L,) int
@@ -162,6 +162,8 @@ def attribute_errors(
     if isinstance(Z_hat, str | Path):
         points = points_of(Z_hat)
         Z_hat, Z, y = points[last_stage(points, "Z_hat") + "/Z_hat"], points["Z_unseen"], points["y"]
+        if names is None and "attributes" in points:
+            names = [str(name) for name in points["attributes"]]
     if Z is None or y is None or not (np.asarray(y) >= 0).any():
         raise UserError("errors of attributes need the attributes Z of the classes and the true classes y of images.")
     y = np.asarray(y)
