@@ -51,11 +51,8 @@ def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], fol
     if config["save_predictions"]:
         Z = fitted.semantics_.transform(data.Z_unseen)
         write_points(names, Z, data.y_unseen, prediction.stages, folder, attributes=data.attribute_names)
-    for earlier in (
-        folder / MODEL,
-        folder / DICTIONARIES,
-        *folder.glob(f"{FIGURES}/*.png"),
-    ):  # of a run in a folder of a fixed name
+    # An earlier run may have left these in a folder of a fixed name.
+    for earlier in (folder / MODEL, folder / DICTIONARIES, *folder.glob(f"{FIGURES}/*.png")):
         earlier.unlink(missing_ok=True)
     if config["save_model"]:
         fitted.about_ = _about(result, data, config)
