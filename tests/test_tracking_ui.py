@@ -75,10 +75,14 @@ def test_jobs_are_named_by_what_the_sweep_varies(swept):
 
 def test_the_page_shows_what_varies_and_the_printed_link_leads_to_it(shown, swept):
     process, line = shown
-    address = re.match(r"(http://127\.0\.0\.1:\d+)/#/experiments/1/runs shows the runs of ", line)[1]
+    match = re.match(r"(http://127\.0\.0\.1:\d+)/#/experiments/1/runs shows the runs of ", line)
+    assert match, f"zsl ui printed {line!r}"
+    address = match[1]
     assert records.page_of(swept / "multirun") == address
     page = fetched(address)
-    found = json.loads(re.search(r"of Object.entries\((.*)\)\) try", page)[1])
+    match = re.search(r"of Object.entries\((.*)\)\) try", page)
+    assert match, page
+    found = json.loads(match[1])
     (state,) = found.values()
     assert state["selectedColumns"][:3] == [
         "metrics.`accuracy/acc_class`", "params.`model.name`", "params.`split.seed`"
@@ -88,7 +92,9 @@ def test_the_page_shows_what_varies_and_the_printed_link_leads_to_it(shown, swep
     assert state["runsExpanded"] == {sweep.info.run_id: True}
     # A run made now prints a link that works; and a second page on the same folder is not needed.
     done = zsl(*QUICK, "model=sae", cwd=swept)
-    link = re.search(r"^tracking (\S+)$", done.out, re.MULTILINE)[1]
+    match = re.search(r"^tracking (\S+)$", done.out, re.MULTILINE)
+    assert match, done.out + done.err
+    link = match[1]
     assert link.startswith(f"{address}/#/experiments/1/runs/")
     again = subprocess.run(
         [sys.executable, "-m", "zsl", "ui"], cwd=swept, env={**os.environ, "PYTHONPATH": str(ROOT)},
