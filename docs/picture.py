@@ -1,7 +1,7 @@
 """The pictures of README and docs: python docs/picture.py [OVERRIDES].
 
 Writes digits.png from a run that this makes, and sparse-coding.png from the times in sparse-coding.csv, which
-`python -m zsl.bench` measured (its bench_encode.csv has them by rows).
+`zsl bench` measured (its bench_encode.csv has them by rows).
 """
 
 import sys

@@ -118,11 +118,11 @@ class Try:
         return self.run(*TINY, f"output_dir={self.out}", *words, **how)
 
     def upload(self, *words: str, **how) -> Ended:
-        """``python -m zsl.tracking upload``."""
+        """``zsl tracking upload``."""
         return self.run("upload", str(self.out), *words, module="zsl.tracking.__main__", **how)
 
     def repair(self) -> Ended:
-        """``python -m zsl.tracking repair``."""
+        """``zsl tracking repair``."""
         return self.run("repair", str(self.out), module="zsl.tracking.__main__")
 
 

@@ -234,7 +234,7 @@ def test_a_swept_experiment_is_refused_with_the_reason(value):
 
 
 def test_the_sweep_line_on_a_folder_in_the_shape_of_sun(tmp_path, shared):
-    """`python -m zsl.main dataset=sun split=645_72 -m model.lam=0.01,0.1`, as documented, with SUN's own table."""
+    """`zsl run dataset=sun split=645_72 -m model.lam=0.01,0.1`, as documented, with SUN's own table."""
     from scipy.io import loadmat, savemat
 
     root = tmp_path / "data" / "SUN"

@@ -1,4 +1,4 @@
-"""``python -m zsl.data list | check | convert``."""
+"""``zsl data list | check | convert``."""
 
 from __future__ import annotations
 

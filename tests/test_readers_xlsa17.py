@@ -281,7 +281,7 @@ def test_a_file_that_is_something_else_or_cut_short_is_named(tmp_path, file, con
 
 
 def test_what_is_missing_is_named_with_what_is_there(tmp_path):
-    for name, way in (("xlsa17", "dataset.root=FOLDER"), ("sun", "python -m zsl.data download sun fetches it")):
+    for name, way in (("xlsa17", "dataset.root=FOLDER"), ("sun", "zsl data download sun fetches it")):
         with pytest.raises(UserError, match=f"does not exist; {way}"):
             load(tmp_path / "nowhere", name=name)
     write_xlsa17(tmp_path)

@@ -41,7 +41,7 @@ def test_cells_have_names_of_their_own_and_commands_that_compose(name):
     # One cell per model and rule suffices: composing takes a tenth of a second.
     for one in {re.sub(r"[\d.]+", "", " ".join(c.overrides)): c for c in digits[:: max(len(digits) // 6, 1)]}.values():
         assert one.repeats == ("split.seed=range(10)", "seed=range(2)" if name == "table1" else "seed=0")
-        words = shlex.split(cells.command_of(one).removeprefix("python -m zsl.main "))
+        words = shlex.split(cells.command_of(one).removeprefix("zsl run "))
         cfg = compose([w for w in words if not w.startswith((one.key or " ", "seed=", "split.seed="))])
         assert (cfg.experiment, cfg.cell) == (name, one.id)
 

@@ -39,7 +39,7 @@ def test_only_what_data_is_here_for_is_run(tmp_path, monkeypatch, started, capsy
     assert all(f"output_dir={tmp_path}" in words for words in mine)
     said = capsys.readouterr().err.splitlines()
     assert sum("AwA1" in line for line in said) == 1  # one line for the six methods
-    assert "left out  AwA1: 6 cells without data: python -m zsl.data download awa1" in "\n".join(said)
+    assert "left out  AwA1: 6 cells without data: zsl data download awa1" in "\n".join(said)
 
 
 @pytest.mark.parametrize("name", ["table1", "table2", "table3"])
@@ -74,12 +74,12 @@ def test_one_line_per_dataset_what_is_here_first(tmp_path, monkeypatch):
     assert [line.partition(":")[0] for line in lines] == [
         "digits", "SUN 645/72, SUN 645/72 (standard), SUN 707/10", "AwA1", "AwA2", "CUB",
     ]  # fmt: skip
-    assert lines[0] == "digits: 1 cell to run: python -m zsl.report table1 --run data=digits"
+    assert lines[0] == "digits: 1 cell to run: zsl report table1 --run data=digits"
     # xlsa17.zip has one feature; the line does not promise the others from it.
     awa1, awa2 = lines[2:4]
     assert "ResNet101 features; 880 MB) from https://" in awa2
-    assert "feature=vgg19 is made by python -m zsl.extract IMAGES --to FOLDER/vgg19.npz feature=vgg19, likewise" in awa2
-    assert "python -m zsl.data download awa1 --form vgg19 says where" in awa1
+    assert "feature=vgg19 is made by zsl extract IMAGES --to FOLDER/vgg19.npz feature=vgg19, likewise" in awa2
+    assert "zsl data download awa1 --form vgg19 says where" in awa1
     assert "zsl.extract" not in awa1  # its images are not distributed any more
 
 
@@ -205,7 +205,7 @@ def test_a_command_that_fails_is_named(tmp_path, monkeypatch, capsys):
     fails("table1", "--run", "data=digits", f"output_dir={tmp_path}")
     said = capsys.readouterr()
     assert "written: " in said.out
-    assert said.err.count("python -m zsl.main experiment=table1 dataset=digits") == 1
+    assert said.err.count("zsl run experiment=table1 dataset=digits") == 1
 
 
 def test_interruption_is_one_line(tmp_path, monkeypatch, capsys):

@@ -360,7 +360,7 @@ def test_a_server_that_is_down_costs_a_warning_and_an_upload(tmp_path, server, c
     done = zsl(*QUICK, f"tracking.uri={server.uri}", "-m", "seed=0,1", cwd=tmp_path)
     assert time.monotonic() - begun_at < 120
     assert done.returncode == 0, done.err
-    assert "python -m zsl.tracking upload" in done.out
+    assert "zsl tracking upload" in done.out
     folder = str(tmp_path / "multirun")
     assert tracking(["upload", folder]) == 1  # the server is still down
     server.start()
@@ -382,7 +382,7 @@ def test_a_server_that_dies_in_mid_run(tmp_path, server):
     server.kill()
     out, err = one.communicate(timeout=300)
     assert one.returncode == 0, err
-    assert "python -m zsl.tracking upload" in out
+    assert "zsl tracking upload" in out
     assert list(tmp_path.glob("multirun/2*/*/0/results.json"))
     server.start()
     (parent,), children = recorded(server.uri)

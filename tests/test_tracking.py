@@ -174,7 +174,7 @@ def test_an_older_store_opens_on_the_page_of_runs(store):
 def test_a_store_that_fails_costs_a_warning(tmp_path, caplog):
     (tmp_path / "mlflow.db").write_text("this is no database, and is not touched")
     start(tmp_path / "run")
-    assert f"python -m zsl.tracking upload {tmp_path / 'run'}" in caplog.text
+    assert f"zsl tracking upload {tmp_path / 'run'}" in caplog.text
     assert (tmp_path / "run" / "results.json").is_file()
     assert (tmp_path / "mlflow.db").read_text() == "this is no database, and is not touched"
     # Who asks for an error gets it before the work.

@@ -5,7 +5,7 @@ one (:func:`epsilon_max`). With enough training images the dictionaries predict 
 :func:`images_needed`). The sparse code of a test image is recovered (Theorem 2, :func:`recovery_probability`).
 :func:`label_probability` is the product of the three probabilities. Where the printed formula is wrong, the functions
 return the corrected one, and ``as_printed=True`` returns the printed one. ``docs/theory.md`` explains the corrections;
-``python -m zsl.report theory`` evaluates the formulas for a dataset.
+``zsl report theory`` evaluates the formulas for a dataset.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Speed against SPAMS and scikit-learn, mostly as ratios: ``python -m zsl.bench``.
+"""Speed against SPAMS and scikit-learn, mostly as ratios: ``zsl bench``.
 
 Every contender solves the same problem in turn, round after round. The median of the rounds counts, and the duality gap
 that each reached stands beside it. Competitors run as shipped, on arrays already in the layout that they want.
@@ -52,7 +52,7 @@ def whole(least: int) -> Callable[[str], int]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    out = argparse.ArgumentParser(prog="python -m zsl.bench", description=__doc__)
+    out = argparse.ArgumentParser(prog="zsl bench", description=__doc__)
     parts = "; ".join(f"{name}: {about}" for name, about in PARTS.items())
     out.add_argument("--only", nargs="+", choices=PARTS, default=list(DEFAULT),
                      help=f"parts to run (default: {' '.join(DEFAULT)}). {parts}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""``python -m zsl.data list | check | convert | download | build``: which data is here, and whether it can be used."""
+"""``zsl data list | check | convert | download | build``: which data is here, and whether it can be used."""
 
 from __future__ import annotations
 

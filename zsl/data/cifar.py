@@ -1,4 +1,4 @@
-"""``python -m zsl.data build cifar_awa``: the images of ``cifar_awa``, from the archives of CIFAR-10 and CIFAR-100."""
+"""``zsl data build cifar_awa``: the images of ``cifar_awa``, from the archives of CIFAR-10 and CIFAR-100."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _read(archive: str, images: Path, target: Path) -> dict[tuple[str, str], Arr
         if not (images / packed).is_file():
             raise UserError(
                 f"{images} holds neither {packed} nor the folder {unpacked}; download the archive from the page of "
-                f"CIFAR (python -m zsl.data download cifar_awa --form cifar{archive[1:]}), and give its folder with "
+                f"CIFAR (zsl data download cifar_awa --form cifar{archive[1:]}), and give its folder with "
                 "--images."
             )
         unpack(images / packed, target)

@@ -1,4 +1,4 @@
-"""The facts that ``python -m zsl.data check`` prints about a dataset, gathered as plain values."""
+"""The facts that ``zsl data check`` prints about a dataset, gathered as plain values."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class ImageTable:
     validation: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
     """Published (training, validation) class names, for choosing hyper-parameters."""
     notes: tuple[str, ...] = ()
-    """Findings worth a sentence, such as leaks; ``python -m zsl.data check`` prints them."""
+    """Findings worth a sentence, such as leaks; ``zsl data check`` prints them."""
 
     def __post_init__(self) -> None:
         who, n, n_classes = self.name, len(self.features), len(self.class_names)

@@ -1,4 +1,4 @@
-"""Images to features: ``python -m zsl.extract IMAGES --to FILE.npz feature=lite0``.
+"""Images to features: ``zsl extract IMAGES --to FILE.npz feature=lite0``.
 
 The file holds ``features`` (n, d) float32, ``labels`` counted from 1, ``class_names``, ``files``, ``skipped`` (images
 that could not be read) and ``network`` (what made the features, as JSON); ``dataset=tabular`` reads it.

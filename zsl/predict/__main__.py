@@ -1,4 +1,4 @@
-"""Predictions of a finished run for new images: ``python -m zsl.predict RUN INPUT``.
+"""Predictions of a finished run for new images: ``zsl predict RUN INPUT``.
 
 RUN is a run's folder (or its ``model.skops``). INPUT is a file of raw features (``.npz``, ``.npy``, ``.csv``,
 ``.parquet``), or a folder of images (which needs the extra ``extract-lite0`` or ``extract``). Nothing is fitted. A new

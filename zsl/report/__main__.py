@@ -1,4 +1,4 @@
-"""Tables and figures from the records of runs: ``python -m zsl.report NAME [FOLDER] [--run] [KEY=VALUE ...]``."""
+"""Tables and figures from the records of runs: ``zsl report NAME [FOLDER] [--run] [KEY=VALUE ...]``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OTHERS = {
 
 def parser(name: str) -> argparse.ArgumentParser:
     """The options of one command."""
-    out = Parser(prog=f"python -m zsl.report {name}", description={**EXPERIMENTS, **OTHERS}[name])
+    out = Parser(prog=f"zsl report {name}", description={**EXPERIMENTS, **OTHERS}[name])
     if name == "theory":
         from zsl.report.theory import add_options
 
@@ -77,7 +77,7 @@ def _work(argv: list[str]) -> None:
     commands = {**dict.fromkeys(EXPERIMENTS, _experiment), "tables": _tables, "compare": _compare, "figure": _figure,
                 "diff": _diff, "dashboard": _dashboard, "theory": _theory}  # fmt: skip
     overview = Parser(
-        prog="python -m zsl.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="zsl report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join(f"  {name:15}{about}" for name, about in {**EXPERIMENTS, **OTHERS}.items()),
     )  # fmt: skip
     overview.add_argument("name", choices=commands, metavar="NAME")

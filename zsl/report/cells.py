@@ -231,7 +231,7 @@ def n_jobs(arguments: Sequence[str]) -> int:
 
 def command_of(one: Cell, *more: str) -> str:
     """The command that fills a cell, as it is typed into a shell."""
-    return "python -m zsl.main " + shlex.join([*arguments_of(one), *more])
+    return "zsl run " + shlex.join([*arguments_of(one), *more])
 
 
 def data_of(one: Cell) -> tuple[str, str]:

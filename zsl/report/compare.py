@@ -1,4 +1,4 @@
-"""Methods on the same splits: ``python -m zsl.report compare FOLDER [METRIC]``.
+"""Methods on the same splits: ``zsl report compare FOLDER [METRIC]``.
 
 Runs of different data, features or kinds of split are never put in one table.
 """

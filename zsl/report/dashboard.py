@@ -1,4 +1,4 @@
-"""A sweep as one page that opens from disk: ``python -m zsl.report dashboard FOLDER``."""
+"""A sweep as one page that opens from disk: ``zsl report dashboard FOLDER``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two sweeps beside each other: ``python -m zsl.report diff BEFORE AFTER``."""
+"""Two sweeps beside each other: ``zsl report diff BEFORE AFTER``."""
 
 from __future__ import annotations
 

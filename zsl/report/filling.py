@@ -175,7 +175,7 @@ def fill(tasks: Sequence[Task], folder: Path) -> list[str]:
     for progress.place, task in enumerate(tasks):
         say(f"{task.title}: {progress}")
         if start(task.arguments, quiet=True, progress=progress, folder=folder) != 0:
-            failed.append("python -m zsl.main " + shlex.join(task.arguments))
+            failed.append("zsl run " + shlex.join(task.arguments))
         progress.done, progress.here = progress.done + task.n_jobs, 0
     return failed
 

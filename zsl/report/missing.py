@@ -30,7 +30,7 @@ def advice(
     for data in dict.fromkeys(one.data for one in ready):
         mine = [one for one in ready if one.data == data]
         given = " ".join(w for w in words if not w.startswith("data="))
-        command = f"python -m zsl.report {name} --run data={data} {given}".rstrip()
+        command = f"zsl report {name} --run data={data} {given}".rstrip()
         lines.append(f"{_titles(mine)}: {_count(mine)} to run: {command}")
     absent = [one for one in empty if data_of(one) in lacking]
     by_dataset: dict[str, list[Cell]] = {}
@@ -61,7 +61,7 @@ def _line(dataset: str, mine: Sequence[Cell], lacking: Mapping[tuple[str, str], 
     has = f"(tables, splits, ResNet101 features; {archive.size_mb} MB)"
     made = [feature for feature in features if how_to_make(dataset, feature)]
     how = how_to_make(dataset, made[0]) + (f", likewise {', '.join(made[1:])}" if made[1:] else "") if made else ""
-    return f"{start}: python -m zsl.data download {dataset} {has} from {archive.url}" + (f"; {how}" if how else "")
+    return f"{start}: zsl data download {dataset} {has} from {archive.url}" + (f"; {how}" if how else "")
 
 
 def _count(mine: Sequence[Cell]) -> str:

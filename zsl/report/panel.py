@@ -25,7 +25,7 @@ def newest(folder: Path) -> Path:
     found = sorted(folder.rglob(POINTS), key=lambda p: p.stat().st_mtime)
     if not found:
         raise UserError(
-            f"{folder} holds no {POINTS}; run `python -m zsl.main experiment=figure` first, or any run with "
+            f"{folder} holds no {POINTS}; run `zsl run experiment=figure` first, or any run with "
             "save_predictions=true and inference=taaw."
         )
     return found[-1].parent

@@ -1,4 +1,4 @@
-"""What the paper's theory says of a dataset: ``python -m zsl.report theory [KEY=VALUE ...] [--zeta ...]``."""
+"""What the paper's theory says of a dataset: ``zsl report theory [KEY=VALUE ...] [--zeta ...]``."""
 
 from __future__ import annotations
 

@@ -163,7 +163,5 @@ def summary(sweep: Mapping[str, Any], jobs: Jobs) -> str:
         what = " ".join(jobs.records[best].get("overrides") or ()) or best.name
         lines.append(f"best by {metric} ({how_chosen(metric)}): {what} with {jobs.metrics[best][metric]:.3f}")
     if jobs.waiting:
-        lines.append(
-            f"{len(jobs.waiting)} jobs are not in the store; send them later: python -m zsl.tracking upload {folder}"
-        )
+        lines.append(f"{len(jobs.waiting)} jobs are not in the store; send them later: zsl tracking upload {folder}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""``python -m zsl.tracking repair|upload [FOLDER ...]``."""
+"""``zsl tracking repair|upload [FOLDER ...]``."""
 
 from __future__ import annotations
 

@@ -99,14 +99,14 @@ def _left_alone(name: Any, record: Mapping[str, Any]) -> str:
 def _close(record: dict[str, Any], path: Path) -> str:
     """Tell the store about a killed run; returns what the user should know of it."""
     if record["status"] != records.KILLED:
-        return "; python -m zsl.tracking upload sends it"
+        return "; zsl tracking upload sends it"
     if record["tracking"] and record["tracking"]["run_id"] and not record["tracking"]["complete"]:
         record = _moved(record, path.parent)
         try:
             store = open_store(record["tracking"], Path(record["output_dir"]))
             ask(store, lambda s: s.close(record, path.parent))
         except Exception as error:
-            return f" (the store cannot be reached: {one_line(error)}; later: python -m zsl.tracking upload)"
+            return f" (the store cannot be reached: {one_line(error)}; later: zsl tracking upload)"
         records.write(path, record)
     return ""
 

@@ -245,7 +245,7 @@ def set_aside(path: Path) -> None:
             path.with_name(path.name + end).rename(kept.with_name(kept.name + end))
     log.warning(
         "the tracking store %s is damaged; it is kept as %s, and a new one takes its place. To send the earlier runs "
-        "to it: python -m zsl.tracking upload %s",
+        "to it: zsl tracking upload %s",
         path, kept.name, path.parent,
     )  # fmt: skip
 

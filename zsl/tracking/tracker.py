@@ -24,7 +24,7 @@ class MLflowTracker(Tracker):
     """Records runs and sweeps in an MLflow store.
 
     A store that fails costs a warning, or raises (``on_error``); results stay in the folder, and
-    ``python -m zsl.tracking upload`` sends it later.
+    ``zsl tracking upload`` sends it later.
 
     Parameters
     ----------
@@ -79,12 +79,12 @@ class MLflowTracker(Tracker):
             store.send(record, folder, config, tuple(config["allow_targets"]))
             return store.page(run)
 
-        later = f"upload it later: python -m zsl.tracking upload {folder}"
+        later = f"upload it later: zsl tracking upload {folder}"
         return self._ask(send, f"the run is complete in {folder}", later, strict=True)
 
     def fail(self, record: dict[str, Any], folder: Path) -> None:
         if record["tracking"]["run_id"] is not None:
-            later = f"later: python -m zsl.tracking upload {folder}"
+            later = f"later: zsl tracking upload {folder}"
             self._ask(lambda store: store.close(record, folder), "the run has ended", later)
 
     def find(self, digest: str) -> tuple[str, dict[str, Any]] | None:

@@ -43,7 +43,7 @@ def load(
     ----------
     features_dir : folder
         The folder that holds ``FEATURE.npz`` or ``FEATURE.mat`` for any ``feature`` but ``lite0_pca128``, as
-        ``python -m zsl.data build cifar_awa`` and ``python -m zsl.extract`` write it. Images are matched by class and
+        ``zsl data build cifar_awa`` and ``zsl extract`` write it. Images are matched by class and
         file name.
     semantics : str, optional
         ``continuous`` (default: each class's row has unit length) or ``original`` (0 to 100, per cent of people).
@@ -106,7 +106,7 @@ def _split(name: str, role: Array, labels: Array) -> Split:
 
 def _others(folder: Path, feature: str, name: str, cache: str | None, own: dict[str, Array]) -> tuple[Array, str]:
     """Features of the same images from a file, in the package's order, and the network that made them."""
-    how = f"python -m zsl.data build {name} --images FOLDER makes lite0_1280 from CIFAR's archives"
+    how = f"zsl data build {name} --images FOLDER makes lite0_1280 from CIFAR's archives"
     if not folder.is_dir():
         raise UserError(
             f"dataset={name}, feature={feature}: the folder {folder} does not exist; {how}, and feature.name={FEATURE} "

@@ -2,7 +2,7 @@
 
 The official archive holds ``images.txt``, ``image_class_labels.txt``, ``classes.txt``,
 ``attributes/class_attribute_labels_continuous.txt`` (0..100) and ``attributes/image_attribute_labels.txt``, and no
-features: those are read from ``NAME.npz`` or ``NAME.mat`` beside them (``python -m zsl.extract`` writes it).
+features: those are read from ``NAME.npz`` or ``NAME.mat`` beside them (``zsl extract`` writes it).
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def in_image_order(stored: Features, image_names: Sequence[str], path: Path) -> 
         if len(stored.rows) != len(image_names):
             raise UserError(
                 f"{path} has {len(stored.rows)} rows and no file names, but there are {len(image_names)} images; "
-                "store the file names as 'files' (python -m zsl.extract does)."
+                "store the file names as 'files' (zsl extract does)."
             )
         return np.arange(len(image_names))
     repeated = first_repeated(stored.image_names)
@@ -190,7 +190,7 @@ def check_same_classes(
     if not same:
         raise UserError(
             f"{path}: its labels disagree with {table}; the rows are in another order or of other images: store the "
-            "file names as 'files' (python -m zsl.extract does), or extract them again."
+            "file names as 'files' (zsl extract does), or extract them again."
         )
 
 

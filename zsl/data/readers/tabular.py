@@ -1,6 +1,6 @@
 """Your own data: a file of features, labels by name, and a table of class attributes.
 
-``python -m zsl.extract`` writes the feature file from images; any other program may.
+``zsl extract`` writes the feature file from images; any other program may.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def how_to_get(name: str, feature: str = "resnet101") -> str:
     made = how_to_make(name, feature)
     made = f"; it has ResNet101 features only, {made}" if made else ""
     return (
-        f"python -m zsl.data download {name} fetches it ({next(iter(entry.archives.values())).url}){made}; ZSL_DATA or "
+        f"zsl data download {name} fetches it ({next(iter(entry.archives.values())).url}){made}; ZSL_DATA or "
         "dataset.root says where it is"
     )
 
@@ -113,7 +113,7 @@ def load(
     places = [folder / "att_splits_ss.mat", folder.root.parent / "standard_split" / folder.root.name / "att_splits.mat"]
     standard = next((place for place in places if place.is_file()), None)
     published = name in ENTRIES and "standard_split" in ENTRIES[name].archives
-    fetched = f"python -m zsl.data download {name} --form standard_split fetches it, " if published else ""
+    fetched = f"zsl data download {name} --form standard_split fetches it, " if published else ""
     if standard is not None:
         other = read_mat(folder.use(standard))
         if names_of(other, folder, standard, len(class_names)) != class_names:
