@@ -175,7 +175,7 @@ def test_images_that_have_no_features_are_named(tmp_path):
     with pytest.raises(UserError, match="has 19 rows and no file names, but there are 20 images"):
         sun.load(str(tmp_path / "S"), feature="lite0")
     (tmp_path / "S" / "lite0.npz").unlink()
-    with pytest.raises(UserError, match=r"the archive holds no features; python -m zsl\.extract IMAGES"):
+    with pytest.raises(UserError, match=r"the archive holds no features; zsl extract IMAGES"):
         sun.load(str(tmp_path / "S"), feature="lite0")
 
 

@@ -348,17 +348,17 @@ def test_the_standard_split_must_list_the_same_classes(tmp_path, place):
 def test_the_command_that_fetches_a_missing_standard_split_is_named(tmp_path):
     write_xlsa17(tmp_path)
     with pytest.raises(
-        UserError, match=r"has no standard split .*zsl\.data download sun --form standard_split fetches it"
+        UserError, match=r"has no standard split .*zsl data download sun --form standard_split fetches it"
     ):
         splits.stored(load(tmp_path, name="sun"), name="645_72", source="standard")
 
 
 @pytest.mark.parametrize(
-    ("name", "made"), [("awa2", r"zsl\.extract IMAGES --to FOLDER/vgg19\.npz"), ("awa1", "--form vgg19 says")]
+    ("name", "made"), [("awa2", r"zsl extract IMAGES --to FOLDER/vgg19\.npz"), ("awa1", "--form vgg19 says")]
 )
 def test_features_that_no_archive_holds_are_not_promised_from_one(tmp_path, name, made):
     with pytest.raises(
-        UserError, match=rf"zsl\.data download {name} fetches it \(https:.*ResNet101 features only, .*{made}"
+        UserError, match=rf"zsl data download {name} fetches it \(https:.*ResNet101 features only, .*{made}"
     ):
         load(tmp_path / "no", name=name, feature="vgg19")
 
