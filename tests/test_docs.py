@@ -25,7 +25,7 @@ NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 def lines():
     for page in PAGES:
         for line in page.read_text(encoding="utf-8").splitlines():
-            match = re.match(r" {4}(?:\$ )?((?:zsl|zsl main) .*)", line)
+            match = re.match(r" {4}(?:\$ )?(zsl .*)", line)
             if match:
                 yield page.name, re.split(r"\s{2,}(?:#|\S)", match[1])[0].removesuffix("\\").strip()
 
