@@ -41,7 +41,7 @@ lint: $(STAMP_DEV)  ## ruff, mypy, and known holes of the installed packages whe
 	elif grep -q 'No known vulnerabilities' $(VENV)/audit.txt && ! grep -q 'could not be audited' $(VENV)/audit.txt; \
 	then echo "pip-audit: no known holes"; else echo "pip-audit: not all packages could be asked about (no network?)"; fi
 
-bench: $(STAMP)  ## speed of sparse coding against SPAMS and scikit-learn (SPAMS: pip install 'zsl-cdl[bench]')
+bench: $(STAMP)  ## speed of sparse coding against SPAMS and scikit-learn (SPAMS: pip install -e '.[bench]')
 	$(PY) -m zsl.bench $(ARGS)
 
 ui: $(STAMP)  ## compare runs in the MLflow UI (PORT=5000; the next free one is used if it is taken)

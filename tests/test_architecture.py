@@ -12,13 +12,14 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "zsl"
 # What each package or file of zsl may import of the others.
-GROUND = {"errors", "text", "checks", "linalg", "config", "progress", "version"}
+GROUND = {"errors", "text", "checks", "linalg", "config", "progress", "version", "ports"}
 METHOD = {"sparse", "data", "models", "inference", "evaluation", "model_selection"}
 MAY_IMPORT = {
     "errors": set(),
     "text": set(),
     "progress": set(),
     "version": set(),
+    "ports": {"errors"},
     "completion": {"errors", "config"},
     "checks": {"errors"},
     "linalg": {"checks"},
@@ -32,7 +33,7 @@ MAY_IMPORT = {
     "model_selection": GROUND | {"data", "evaluation", "inference"},
     "classifier": GROUND | METHOD | {"runs"},
     "experiment": GROUND | METHOD | {"classifier", "runs", "report"},
-    "tracking": {"errors", "checks", "config", "runs", "version"},
+    "tracking": {"errors", "checks", "config", "ports", "runs", "version"},
     "extract": GROUND | {"data"},
     "predict": GROUND | {"data", "classifier", "runs", "extract"},
     "theory": GROUND | METHOD,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import signal
 import sqlite3
@@ -18,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands import start, wait_for, zsl
+from conftest import ROOT
 from zsl import compose
 from zsl.config import check_flags, explain, groups, normalise_argv, options, quote_options
 from zsl.errors import UserError
@@ -221,7 +223,7 @@ def test_a_key_that_one_option_of_a_sweep_lacks():
 def test_a_launcher_that_is_not_installed_is_named():
     for name, extra in (("joblib", "parallel"), ("submitit_slurm", "slurm")):
         error = MissingConfigException("no", missing_cfg_file=f"hydra/launcher/{name}", options=["basic"])
-        assert f"pip install 'zsl-cdl[{extra}]'" in explain(error, [])
+        assert f"pip install -e '.[{extra}]'" in explain(error, [])
 
 
 @pytest.mark.parametrize("value", ["smoke,digits_splits", "glob(*)", "choice(smoke,digits_splits)"])
@@ -329,3 +331,19 @@ def test_an_option_that_does_not_exist_is_no_file_that_cannot_be_used(word, sent
     assert out.returncode == 1
     assert out.err.startswith(f"zsl: {sentence}")
     assert out.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["run --help", "run --cfg job", "data list"])
+def test_a_reader_of_a_pipe_may_stop_early(words, tmp_path):
+    command = f"{sys.executable} -m zsl {words} | head -1"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    out = subprocess.run(command, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert out.stderr == ""
+    assert len(out.stdout.splitlines()) == 1
+
+
+def test_a_sweep_without_its_data_ends_before_the_first_job(tmp_path):
+    done = zsl("experiment=table1", cwd=tmp_path)
+    # SystemExit with a sentence, which the interpreter prints, and status 1.
+    assert done.returncode.startswith("zsl: dataset=awa2 is not here")
+    assert not list(tmp_path.rglob("status.json"))

@@ -190,3 +190,12 @@ def test_cifar_awa(cifar_awa, split, least):
     assert real >= least
     assert real > high
     assert abs(np.mean(shuffled) - 0.25) < 0.05
+
+
+def test_a_finished_run_of_other_settings_is_not_replaced(tmp_path):
+    quick = [*QUIET, "dataset=synthetic", "model=ridge"]
+    first = run(compose(quick), tmp_path)
+    with pytest.raises(UserError, match="holds a finished run of other settings or data, which this run would replace"):
+        run(compose([*quick, "model.gamma=3.0"]), tmp_path)
+    assert json.loads((tmp_path / "results.json").read_text())["digest"] == first.digest
+    run(compose(quick), tmp_path)  # the same run again

@@ -13,12 +13,12 @@ from conftest import ROOT
 from zsl import UserError, compose
 from zsl.completion import candidates
 from zsl.config import groups, options
-from zsl.config.manual import _all_keys, group_titles, keys_of, manual, title
+from zsl.config.manual import _all_keys, asked_for, group_titles, keys_of, manual, title
 from zsl.config.registry import conf_dir
 
 
 def test_every_key_and_option_is_explained():
-    assert [key for key in _all_keys() if not key.meaning] == []
+    assert [key for _, key in _all_keys() if not key.meaning] == []
     for group in groups():
         assert group_titles()[group][1], group
         for option in options(group):
@@ -62,7 +62,10 @@ def test_words_choose_what_is_explained():
     assert "eszsl" in manual(["model"])
     assert manual(["seed"]).strip().startswith("seed=0")
     assert "inference.spread.mu=0.1" in manual(["inference.spread"])
-    with pytest.raises(UserError, match=r"model=eszl does not exist \(did you mean eszsl"):
+    lines = manual(["model.lam"]).splitlines()
+    assert "model.lam=null" in lines[lines.index("model=coupled:") + 1]
+    assert asked_for(["--config-dir", "conf", "allow_targets=[mine]", "--help", "model=ridge"]) == ["model=ridge"]
+    with pytest.raises(UserError, match=r"model=eszl is no option of zsl's own \(did you mean eszsl"):
         manual(["model=eszl"])
     with pytest.raises(UserError, match="there is no group or key modle"):
         manual(["modle"])

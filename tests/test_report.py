@@ -171,7 +171,7 @@ def test_a_damaged_record_is_left_out_with_its_name(report_runs, tmp_path, caplo
     assert str(bad) in caplog.text
     shutil.rmtree(tmp_path / "runs" / "good")
     fails("dashboard", tmp_path / "runs")
-    assert "holds no results.json that can be read" in capsys.readouterr().err
+    assert "holds no result that can be read" in capsys.readouterr().err
 
 
 # --- tables -------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_table1_has_ours_beside_the_papers(report_runs):
     assert str(paper["hit@1 paper"]) == "89.35"
     assert paper["hit@1 ours"] == "missing"
     assert str(paper["hit@5 paper"]) == "98.51 [d]"  # TAAw below AAw
-    assert table.selection == "settings as given"
+    assert table.selection == "not tuned"
     assert len(table.commands) == len(cells.cells("table1")) - 1
     assert not any("digits" in line for line in table.commands)
 
@@ -301,7 +301,7 @@ def test_the_formats_agree_and_escape():
 
 def test_the_command_writes_every_format_and_nothing_over_something(report_runs, tmp_path, capsys):
     command.main(["table1", str(report_runs), "--out", str(tmp_path), *EXTRA])
-    assert "Settings: settings as given" in capsys.readouterr().out
+    assert "Settings: not tuned" in capsys.readouterr().out
     before = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert set(before) == {"table1.md", "table1.tex", "table1.csv", "table1.html"}
     assert all("89.35" in text for text in before.values())
@@ -339,7 +339,7 @@ def test_mistakes_end_in_a_sentence(report_runs, tmp_path, capsys):
         (["figure", tmp_path], "holds no predictions.npz"),
         (["figure", "model.lam=1"], "add --run"),
         (["figure", tmp_path, "--seed", "-1"], "--seed -1 is out of range"),
-        (["compare", tmp_path], "holds no results.json"),
+        (["compare", tmp_path], "holds no result that can be read"),
         (["table1", "a", "b"], "one folder of records is needed"),
         (["table1", "a", "output_dir=b", "--run"], "one folder of records is needed"),
         (["table1", tmp_path / "multirunn"], "does not exist"),

@@ -237,7 +237,7 @@ RANGE = "tune.grid={model.gamma:{low:1e-4,high:1e4,log:true},model.metric:[cosin
 @pytest.mark.parametrize("search", ["random", "optuna"])
 def test_searches_over_any_keys_are_seeded_and_recorded(raw, search):
     if search == "optuna":
-        pytest.importorskip("optuna", reason="no Optuna: pip install 'zsl-cdl[optuna]'")
+        pytest.importorskip("optuna", reason="no Optuna: pip install -e '.[optuna]'")
     arguments = ("dataset=synthetic", "model=ridge", RANGE, f"tune.search={search}", "tune.n_trials=12")
     found = selection(*arguments, data=raw)
     assert len(found.trials) == 12
@@ -249,7 +249,7 @@ def test_searches_over_any_keys_are_seeded_and_recorded(raw, search):
 
 
 def test_optuna_looks_where_it_is_good():
-    pytest.importorskip("optuna", reason="no Optuna: pip install 'zsl-cdl[optuna]'")
+    pytest.importorskip("optuna", reason="no Optuna: pip install -e '.[optuna]'")
     asked = optuna_trials(space_of({"model.a": {"low": 0.0, "high": 100.0}}), 40, seed=0)
     tried = [next(asked)["model.a"]]
     try:

@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -47,9 +48,11 @@ def loaded(logged):
 
     *_, client, model = logged
     before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(client.tracking_uri)
-    yield mlflow.pyfunc.load_model(model.model_uri)
-    mlflow.set_tracking_uri(before)
+    # MLflow keeps the address in the environment too, where later runs of this process would find it.
+    with patch.dict(os.environ):
+        mlflow.set_tracking_uri(client.tracking_uri)
+        yield mlflow.pyfunc.load_model(model.model_uri)
+        mlflow.set_tracking_uri(before)
 
 
 def test_the_model_answers_with_labels_and_scores(logged, loaded):

@@ -27,8 +27,8 @@ QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag")
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 MINE = ("dataset=synthetic", "model=ridge", "allow_targets=[mine]", "tracking=none")
 needs_joblib = pytest.mark.skipif(find_spec("hydra_plugins.hydra_joblib_launcher") is None if find_spec(
-    "hydra_plugins") else True, reason="no joblib launcher: pip install 'zsl-cdl[parallel]'")  # fmt: skip
-needs_submitit = pytest.mark.skipif(find_spec("submitit") is None, reason="no submitit: pip install 'zsl-cdl[slurm]'")
+    "hydra_plugins") else True, reason="no joblib launcher: pip install -e '.[parallel]'")  # fmt: skip
+needs_submitit = pytest.mark.skipif(find_spec("submitit") is None, reason="no submitit: pip install -e '.[slurm]'")
 
 
 def recorded(uri):

@@ -18,6 +18,7 @@ import pytest
 from commands import zsl
 from conftest import ROOT
 from zsl.errors import UserError
+from zsl.ports import listen
 from zsl.runs import status as records
 from zsl.tracking import opening, ui, view
 
@@ -69,7 +70,7 @@ def test_jobs_are_named_by_what_the_sweep_varies(swept):
     client = opening.client_of(swept / "multirun" / "mlflow.db")
     names = [run.info.run_name for run in client.search_runs(["1"])]
     assert names[0] == "eszsl synthetic fixed seed 0"
-    assert names[-1] == "sweep over model (2), seed (2)"
+    assert names[-1] == "sweep over model (2), seed (2): synthetic"
     assert set(names[1:-1]) == {f"model={m} seed={s}" for m in ("eszsl", "sae") for s in (0, 1)}
 
 
@@ -135,7 +136,7 @@ def test_a_store_is_found_from_a_folder_in_it_and_missed_in_a_sentence(store, tm
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70000), ("192.0.2.1", 5000)])
 def test_a_port_that_cannot_be_used_is_named(host, port):
     with pytest.raises(UserError, match=f"--port={port} and those after it cannot be used on {host}"):
-        ui.free_port(host, port)
+        listen(host, port)
 
 
 def test_columns_of_groups_and_of_nothing():
@@ -155,6 +156,6 @@ def test_a_browser_shows_the_columns_and_no_banner(shown):
          "--dump-dom", address],
         capture_output=True, text=True, timeout=120,
     ).stdout  # fmt: skip
-    for words in ("sweep over model (2), seed (2)", "model=sae", "accuracy/acc_class", "split.seed"):
+    for words in ("sweep over model (2), seed (2): synthetic", "model=sae", "accuracy/acc_class", "split.seed"):
         assert words in page
     assert "shared view" not in page

@@ -111,7 +111,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a mistake in the command line as a :class:`UserError`."""
-        raise UserError(f"{message}; see {self.prog} --help.")
+        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        hint = did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
+        raise UserError(f"{message}{hint}; see {self.prog} --help.")
+
+
+def stop_writing() -> None:
+    """Write no more to the terminal, since the reader of a pipe has ended, as ``| head`` does."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_status(
@@ -148,8 +155,8 @@ def exit_status(
     print_any_letter()
     try:
         return work() or 0
-    except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        stop_writing()
         return 0
     except KeyboardInterrupt:
         sentence, status = interrupted, 130

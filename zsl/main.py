@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from zsl.config import (
+    asked_for,
     check_allowed,
     check_flags,
     check_own_files,
@@ -23,6 +24,7 @@ from zsl.errors import (
     interruptible,
     interruption,
     print_any_letter,
+    stop_writing,
     too_large,
     unforeseen,
 )
@@ -96,12 +98,15 @@ def main() -> None:
     print_any_letter()
     try:
         if {"--help", "-h"} & set(sys.argv[1:]):
-            print(manual(word for word in sys.argv[1:] if not word.startswith("-")))
+            print(manual(asked_for(sys.argv[1:])), flush=True)
             return
         _check_memory()
         check_flags(sys.argv[1:])
         arguments = normalise_argv(credentials.taken_from(sys.argv[1:]))
         check_own_files(arguments)
+    except BrokenPipeError:
+        stop_writing()
+        return
     except (UserError, MemoryError) as refused:
         _fail(refused)
     except Exception as refused:
@@ -141,6 +146,9 @@ def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoRet
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
+    if isinstance(error, BrokenPipeError):
+        stop_writing()
+        sys.exit(0)
     if _TRACEBACK or isinstance(error, SystemExit):
         raise error
     # Hydra's exception for an option that does not exist is an OSError as well.

@@ -113,7 +113,7 @@ def race(problem: Problem, contenders: dict[str, Contender], rounds: int) -> lis
             try:
                 run, result.n_rows = contender(problem)
             except ImportError as error:
-                result.note = f"needs {error.name}: pip install 'zsl-cdl[bench]'"
+                result.note = f"needs {error.name}: pip install -e '.[bench]'"
                 continue
             A, X = run(), problem.X[: result.n_rows]
             result.gap = float((duality_gap(X, problem.D, A, problem.lam) / scale(X)).max())

@@ -141,7 +141,7 @@ def race(
         try:
             best[name] = min(runs.run(_FIRST, size)[1] for size in sizes[name])
         except ImportError as error:
-            print(f"{name}: needs {error.name}: pip install 'zsl-cdl[bench]'")
+            print(f"{name}: needs {error.name}: pip install -e '.[bench]'")
             continue
         tried[name] = runs
     target = max(best.values())

@@ -6,7 +6,7 @@ Nothing heavy is imported here, so that ``--help`` answers at once; :mod:`zsl.co
 from zsl.config.argv import check_flags, normalise_argv, quote_options
 from zsl.config.bounds import check_own_files
 from zsl.config.composition import MOVED, check_nodes, compose, explain, is_sweep, n_values, resolve
-from zsl.config.manual import manual
+from zsl.config.manual import asked_for, manual
 from zsl.config.registry import (
     DATA,
     OF_A_MODEL,
@@ -26,6 +26,7 @@ __all__ = [
     "OF_A_MODEL",
     "PLACES",
     "TUNABLE",
+    "asked_for",
     "check_allowed",
     "check_flags",
     "check_nodes",

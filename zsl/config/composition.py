@@ -243,7 +243,7 @@ def explain(error: Exception, overrides: list[str]) -> str:
         has = ", ".join(o for o in error.options if not o.startswith("_"))
         more = " Set feature.name=NAME for a stored feature of another name." if group == "feature" else ""
         if group == "hydra/launcher" and option in _LAUNCHERS:
-            more = f" For {option}: pip install 'zsl-cdl[{_LAUNCHERS[option]}]'."
+            more = f" For {option}: pip install -e '.[{_LAUNCHERS[option]}]'."
         return f"{group}={option} does not exist{did_you_mean(option, error.options)}; {group} has: {has}.{more}"
     if "Config group override must be a string" in text:
         nothing = next((o for o in overrides if o.endswith("=null")), "GROUP=null")

@@ -180,6 +180,18 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<!Eqs\.)(?<!Eq\.)(?<=[a-z0-9)]\.)\s+(?=[A-Z`\d])", text)[0]
 
 
+def asked_for(argv: Iterable[str]) -> list[str]:
+    """The words of a command line that ``--help`` is to explain: no flags and no values of flags."""
+    rest, found = list(argv), []
+    while rest:
+        word = rest.pop(0)
+        if word in ("--config-dir", "-cd", "--cfg", "-c", "--info", "-i", "--package", "-p"):
+            del rest[:1]
+        elif not word.startswith(("-", "allow_targets=")):
+            found.append(word)
+    return found
+
+
 def manual(words: Iterable[str] = ()) -> str:
     """The text of ``zsl run --help WORDS``.
 
@@ -208,25 +220,33 @@ def _explained(word: str, width: int) -> str:
     option = option.strip("'\"")
     if name in groups() and equals:
         if option not in options(name):
-            raise UserError(f"{word} does not exist{did_you_mean(option, options(name))}; {name} has: "
+            raise UserError(f"{word} is no option of zsl's own{did_you_mean(option, options(name))}; {name} has: "
                             f"{', '.join(options(name))}.")  # fmt: skip
         return _option(name, option, width, whole=True)
     if name in groups():
         default, what = group_titles().get(name, ("", ""))
-        rows = [
-            (o + (" (default)" if o == default else ""), title(conf_dir() / name / f"{o}.yaml")) for o in options(name)
-        ]
+        marked = {default: " (default)"} if default != "own" else {}
+        rows = [(o + marked.get(o, ""), title(conf_dir() / name / f"{o}.yaml")) for o in options(name)]
         return f"{name}: {what}\n" + _columns(rows, width)
-    keys = [key for key in _all_keys() if key.name == name or key.name.startswith(f"{name}.")]
-    if not keys:
-        known = [key.name for key in _all_keys()] + groups()
+    found: dict[Key, list[str]] = {}
+    for where, key in _all_keys():
+        if key.name == name or key.name.startswith(f"{name}."):
+            found.setdefault(key, []).extend([where] if where else [])
+    if not found:
+        known = [key.name for _, key in _all_keys()] + groups()
         raise UserError(f"there is no group or key {name}{did_you_mean(name, known)}; zsl run --help shows all.")
-    return _rows(list(dict.fromkeys(keys)), width, whole=True)
+    same: dict[str, list[Key]] = {}  # keys that the same options have, below the names of these options
+    for key, having in found.items():
+        group = key.name.partition(".")[0]
+        heading = f"{group}={','.join(having)}:\n" if 0 < len(having) < len(options(group)) else ""
+        same.setdefault(heading, []).append(key)
+    return "\n".join(heading + _rows(keys, width, whole=True) for heading, keys in same.items())
 
 
-def _all_keys() -> list[Key]:
-    every = [key for g in groups() if g != "experiment" for o in options(g) for key in keys_of(g, o)]
-    return [*keys_of("", "config"), *dict.fromkeys(every)]
+def _all_keys() -> list[tuple[str, Key]]:
+    """Every key, after the option that it belongs to (empty for keys outside the groups)."""
+    every = [(o, key) for g in groups() if g != "experiment" for o in options(g) for key in keys_of(g, o)]
+    return [*(("", key) for key in keys_of("", "config")), *every]
 
 
 def _everything(width: int) -> str:
@@ -241,6 +261,7 @@ def _everything(width: int) -> str:
     lines.append(_columns([(g, f"{what} [{', '.join(options(g))}]") for g, (_, what) in titles.items()], width))
     lines += ["", "Keys outside the groups, set with KEY=VALUE:", "", _rows(list(keys_of("", "config")), width)]
     for group, (default, _) in titles.items():
+        default = "lite0_pca128" if group == "feature" else default  # as the default dataset has it
         if default not in ("null", "none") and keys_of(group, default):
             lines += ["", _option(group, default, width)]
     return "\n".join(lines)

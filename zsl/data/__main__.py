@@ -34,7 +34,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     chosen = Parser(add_help=False)
     chosen.add_argument("name", metavar="NAME", help="a dataset: cifar_awa, awa2, cub, sun, xlsa17, tabular, ...")
     chosen.add_argument("--root", metavar="FOLDER", help="its folder, if not the usual one")
-    chosen.add_argument("overrides", metavar="KEY=VALUE", nargs="*",
+    chosen.add_argument("overrides", metavar="KEY=VALUE", nargs="*", default=[],
                         help="as for zsl run: feature.name=NAME, split=random, dataset.semantics=image")  # fmt: skip
     listed = commands.add_parser(
         "list", parents=[where], help="each dataset: whether it is here, where, licence, citation"

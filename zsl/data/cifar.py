@@ -48,7 +48,7 @@ def build(images: Path, target: Path) -> Path:
     try:
         from PIL import Image
     except ImportError:
-        raise UserError("building cifar_awa needs Pillow and torch; pip install 'zsl-cdl[extract-lite0]'.") from None
+        raise UserError("building cifar_awa needs Pillow and torch; pip install -e '.[extract-lite0]'.") from None
     features = target / "lite0_1280.npz"
     if features.exists():
         raise UserError(f"{features} exists already and is not overwritten; remove it or choose another --to FOLDER.")

@@ -158,7 +158,7 @@ def optuna_trials(space: Space, n_trials: int, seed: int) -> Generator[Settings,
     try:
         import optuna
     except ImportError:
-        raise UserError("tune.search=optuna needs Optuna; pip install 'zsl-cdl[optuna]', or use random.") from None
+        raise UserError("tune.search=optuna needs Optuna; pip install -e '.[optuna]', or use random.") from None
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))

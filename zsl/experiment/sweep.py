@@ -54,6 +54,7 @@ class Sweep(Callback):
         if not _composes(config):
             return  # Hydra says why in a moment, before any job
         of, swept = tracker(config), _swept(config)
+        _refuse(lambda _: _check_data(config, swept or {}), Path())
         folder = Path(str(config.hydra.sweep.dir)).resolve()
         _refuse(_check_no_sweep, folder)
         self.sweep = {
@@ -104,6 +105,23 @@ class Sweep(Callback):
     def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
         """Drop the job's configurations, which Hydra would keep until the last job of a sweep has ended."""
         job_return.cfg = job_return.hydra_cfg = None
+
+
+def _check_data(config: DictConfig, swept: Mapping[str, int]) -> None:
+    """Refuse a sweep whose every job would miss the folder of its dataset."""
+    from omegaconf import OmegaConf
+
+    if any(key.partition(".")[0] in ("dataset", "feature", "data_dir") for key in swept):
+        return
+    node: Any = OmegaConf.to_container(config, resolve=False)
+    root = OmegaConf.select(config, "dataset.root") if "root" in node["dataset"] else None
+    if not isinstance(root, str) or root == "???" or Path(root).expanduser().is_dir():
+        return
+    from zsl.data.load import load_table
+
+    # The reader knows the other places of a dataset, and says how it is fetched.
+    dataset: Any = OmegaConf.to_container(config.dataset, resolve=True)
+    load_table(dataset, config.feature.name, dataset["semantics"].get("source"), list(config.allow_targets or ()))
 
 
 def _refuse(check: Callable[[Path], None], folder: Path) -> None:
@@ -235,7 +253,9 @@ def _name(config: DictConfig, swept: Mapping[str, int] | None) -> str:
     short = short_keys(swept or ())
     over = ", ".join(f"{short[k]} ({n})" for k, n in (swept or {}).items() if n > 1)
     chosen = "" if experiment in (None, "null") else f" {experiment}"
-    return f"sweep{chosen}" + (f" over {over}" if over else "")
+    # What the jobs have in common tells sweeps over the same settings apart.
+    same = [str(config[group].get("name")) for group in ("model", "dataset") if group not in (swept or {})]
+    return f"sweep{chosen}" + (f" over {over}" if over else "") + (f": {' on '.join(same)}" if same else "")
 
 
 # --- threads --------------------------------------------------------------------------------------------------

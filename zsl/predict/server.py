@@ -19,6 +19,7 @@ from typing import Any
 
 from zsl.classifier import ZeroShotClassifier
 from zsl.errors import Parser, UserError, exit_status
+from zsl.ports import listen
 from zsl.predict.__main__ import model_of
 from zsl.predict.answers import answer
 
@@ -115,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0, 1 after a sentence on what is wrong, or 130 after Ctrl-C."""
     parser = Parser("zsl serve", description=(__doc__ or "").partition(":")[0] + ".")
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder or id, or a model.skops")
-    parser.add_argument("--port", type=int, default=5000)
+    parser.add_argument("--port", type=int, default=5000, help="default: 5000")
     parser.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE",
                         help="a package outside zsl whose model the run used")  # fmt: skip
@@ -128,10 +129,10 @@ def _work(arguments: argparse.Namespace) -> None:
 
     classifier = ZeroShotClassifier.load(model_of(arguments.run), allow=arguments.allow)
     app = application(classifier)
-    print(
-        f"http://{arguments.host}:{arguments.port}/invocations answers for {arguments.run}; Ctrl-C ends it", flush=True
-    )
-    uvicorn.run(app, host=arguments.host, port=arguments.port, log_level="warning", limit_concurrency=200)
+    listening = listen(arguments.host, arguments.port, tries=1)
+    address = f"http://{arguments.host}:{listening.getsockname()[1]}/invocations"
+    print(f"{address} answers for {arguments.run}; Ctrl-C ends it", flush=True)
+    uvicorn.Server(uvicorn.Config(app, log_level="warning", limit_concurrency=200)).run(sockets=[listening])
 
 
 if __name__ == "__main__":

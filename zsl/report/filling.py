@@ -23,7 +23,7 @@ from zsl.runs import status
 from zsl.runs.jobs import jobs_of
 
 # How many seconds a run may take to end after Ctrl-C; how often progress is looked up, and is printed into a file.
-_PATIENCE_S, _LOOK_S, _PRINT_S = 10, 2, 30
+_PATIENCE_S, _LOOK_S, _PRINT_S = 10, 2, 10
 _TIMES = ["time_tune_s", "time_fit_s", "time_infer_s"]
 
 

@@ -77,7 +77,8 @@ def read_records(folder: Path, *, needed: bool = True) -> pd.DataFrame:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             log.warning("%s is no complete record (%s) and is left out; run it again.", path, error)
     if needed and not rows:
-        raise UserError(f"{folder} holds no {RESULTS} that can be read; run something first, such as `make compare`.")
+        there = "holds no result that can be read" if Path(folder).is_dir() else "does not exist"
+        raise UserError(f"{folder} {there}; name a folder of runs, such as multirun, or run something first (zsl run).")
     return as_frame(rows)
 
 
@@ -127,7 +128,7 @@ def row(record: Mapping[str, Any], folder: str = "") -> dict[str, Any]:
         "simulated": bool((key["dataset"].get("provenance") or {}).get("simulated")),
         "split": "/".join(key["split"]["unseen"]),
         "n_unseen": len(key["split"]["unseen"]),
-        "selection": key["selection"].removeprefix("none: "),
+        "selection": "not tuned" if key["selection"].startswith("none") else key["selection"],
         "key": key,
         "record": record,
     }

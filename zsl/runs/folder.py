@@ -117,6 +117,12 @@ class RunFolder:
         if self.folder is None:
             return None
         self._lock.take()
+        before = status.read(self.folder / status.STATUS)
+        if before.get("status") == status.FINISHED and before.get("digest") not in (None, digest):
+            raise UserError(
+                f"{self.folder} holds a finished run of other settings or data, which this run would replace; remove "
+                "that folder, or give this run another one."
+            )
         self._tracker = tracker
         if config["skip_existing"]:
             found = self._existing()

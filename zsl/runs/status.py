@@ -132,7 +132,9 @@ def settle(path: Path, record: dict[str, Any]) -> dict[str, Any]:
 def page_of(output_dir: Path) -> str:
     """The address at which ``zsl ui`` shows the store of an output folder now; empty if it does not."""
     record = read(output_dir / PAGE)
-    running = bool(record) and alive(record.get("process") or {})
+    # A copy of the folder has a copy of the note.
+    own = record.get("folder") in (None, str(output_dir.resolve()))
+    running = bool(record) and own and alive(record.get("process") or {})
     return str(record.get("address", "")) if running else ""
 
 

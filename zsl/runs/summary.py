@@ -122,11 +122,12 @@ def tested(result: Result) -> str:
     """What the result was tested on, and the accuracy of guessing."""
     images, m = result.sizes["test_images"], result.sizes["unseen_classes"]
     unknown = images - sum(row["images"] for row in result.per_class)
+    error = "; ± is the standard error over images" if unknown < images else ""
     return (
         f"{images} images"
         + (f" ({unknown} of unknown class)" if unknown else "")
         + f" of {m} unseen class{'es' if m > 1 else ''};"
-        f" guessing is right for {1 / m:.3f}; ± is the standard error over images"
+        f" guessing is right for {1 / m:.3f}{error}"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import socket
 import sys
 import warnings
 from collections.abc import Sequence
@@ -13,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from zsl.errors import Parser, UserError, exit_status, interruptible
+from zsl.ports import listen
 from zsl.runs import status as records
 from zsl.tracking import opening, view
 
-# Ports after the first one that are tried, and sweeps that are unfolded on the page.
-_PORTS, _SWEEPS = 50, 20
+# Sweeps that are unfolded on the page.
+_SWEEPS = 20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,8 +42,9 @@ def _work(arguments: argparse.Namespace) -> None:
     if shown:
         print(f"{shown} shows {folder} already.")
         return
-    port = free_port(arguments.host, arguments.port)
-    address = f"http://{'127.0.0.1' if arguments.host == '0.0.0.0' else arguments.host}:{port}"
+    listening = listen(arguments.host, arguments.port)
+    host = "127.0.0.1" if arguments.host == "0.0.0.0" else arguments.host
+    address = f"http://{host}:{listening.getsockname()[1]}"
     app, page = application(database)
     import uvicorn
 
@@ -51,9 +52,9 @@ def _work(arguments: argparse.Namespace) -> None:
     with interruptible():
         try:
             if database.name == opening.DATABASE:
-                records.write(note, {"address": address, "process": records.this_process()})
+                records.write(note, {"address": address, "folder": str(folder), "process": records.this_process()})
             print(f"{address}{page} shows the runs of {folder}; Ctrl-C ends it.", flush=True)
-            uvicorn.run(app, host=arguments.host, port=port, log_level="warning")
+            uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
         except KeyboardInterrupt:
             pass  # the way to end it
         finally:
@@ -78,24 +79,6 @@ def store_of(folder: Path) -> Path:
             "first (zsl run)."
         )
     return found
-
-
-def free_port(host: str, first: int) -> int:
-    """The first free port from ``first`` on.
-
-    Raises
-    ------
-    UserError
-        If none of fifty is free, or the host is not this machine's.
-    """
-    why = "no port has that number"
-    for port in range(first, min(first + _PORTS, 65536)):
-        try:
-            with socket.create_server((host, port)):
-                return port
-        except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-    raise UserError(f"--port={first} and those after it cannot be used on {host} ({why}); name another.")
 
 
 def application(database: Path) -> tuple[Any, str]:
