@@ -333,12 +333,12 @@ def test_an_option_that_does_not_exist_is_no_file_that_cannot_be_used(word, sent
     assert out.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", ["run --help", "run --cfg job", "data list"])
+@pytest.mark.parametrize("words", ["run --help", "run --cfg job", "data list", "data check digits"])
 def test_a_reader_of_a_pipe_may_stop_early(words, tmp_path):
-    command = f"{sys.executable} -m zsl {words} | head -1"
+    command = f"set -o pipefail; {sys.executable} -m zsl {words} | head -1"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    out = subprocess.run(command, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert out.stderr == ""
+    out = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (out.stderr, out.returncode) == ("", 0)
     assert len(out.stdout.splitlines()) == 1
 
 

@@ -199,3 +199,8 @@ def test_a_finished_run_of_other_settings_is_not_replaced(tmp_path):
         run(compose([*quick, "model.gamma=3.0"]), tmp_path)
     assert json.loads((tmp_path / "results.json").read_text())["digest"] == first.digest
     run(compose(quick), tmp_path)  # the same run again
+    # A result that is elsewhere already is no reason to refuse.
+    other = compose([*quick, "model.gamma=3.0", f"output_dir={tmp_path}"])
+    run(other, tmp_path / "other")
+    assert run(compose([*quick, "model.gamma=3.0", f"output_dir={tmp_path}", "skip_existing=true"]), tmp_path).digest
+    assert json.loads((tmp_path / "results.json").read_text())["digest"] == first.digest

@@ -391,3 +391,15 @@ def test_a_server_that_dies_in_mid_run(tmp_path, server):
     (parent,), children = recorded(server.uri)
     assert parent.info.status == "FINISHED"
     assert words(children[parent.info.run_id]) == ["FINISHED"]
+
+
+def test_a_sweep_in_the_folder_of_another_one_leaves_its_runs_alone(tmp_path):
+    quick = ["-m", "dataset=synthetic", "figures=false", "tracking=none", "hydra.sweep.dir=multirun/sweep", "seed=0"]
+    assert zsl(*quick, "model=ridge", cwd=tmp_path).returncode == 0
+    before = (tmp_path / "multirun" / "sweep" / "0" / "status.json").read_text()
+    for _ in range(2):
+        refused = zsl(*quick, "model=eszsl", cwd=tmp_path)
+        assert refused.returncode == 1
+        assert (tmp_path / "multirun" / "sweep" / "0" / "status.json").read_text() == before
+    done = zsl(*quick, "model=ridge", "skip_existing=true", cwd=tmp_path)
+    assert "1 skipped" in done.out

@@ -109,7 +109,7 @@ def test_the_page_shows_what_varies_and_the_printed_link_leads_to_it(shown, swep
 
 def test_without_a_page_the_run_names_the_command(swept):
     done = zsl(*QUICK, "model=sae", cwd=swept)
-    assert f"(after `zsl ui {swept / 'multirun'}`)" in done.out
+    assert f"; `zsl ui {swept / 'multirun'}` shows it" in done.out
 
 
 def test_a_page_whose_process_was_killed_is_not_linked(tmp_path):

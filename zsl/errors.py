@@ -155,7 +155,10 @@ def exit_status(
     print_any_letter()
     try:
         return work() or 0
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as ended:
+        # rich ends the process with status 1 where the reader of a pipe has ended.
+        if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
+            raise
         stop_writing()
         return 0
     except KeyboardInterrupt:

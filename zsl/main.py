@@ -146,7 +146,7 @@ def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoRet
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    if isinstance(error, BrokenPipeError):
+    if BrokenPipeError in (type(error), type(error.__context__)):  # rich ends the process where a pipe's reader ended
         stop_writing()
         sys.exit(0)
     if _TRACEBACK or isinstance(error, SystemExit):

@@ -221,7 +221,7 @@ def _explained(word: str, width: int) -> str:
     if name in groups() and equals:
         if option not in options(name):
             raise UserError(f"{word} is no option of zsl's own{did_you_mean(option, options(name))}; {name} has: "
-                            f"{', '.join(options(name))}.")  # fmt: skip
+                            f"{', '.join(options(name))}. (--help does not read --config-dir.)")  # fmt: skip
         return _option(name, option, width, whole=True)
     if name in groups():
         default, what = group_titles().get(name, ("", ""))

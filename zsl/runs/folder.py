@@ -106,6 +106,7 @@ class RunFolder:
         self.folder = folder
         self._lock = FolderLock(folder)
         self.digest = ""
+        self._refused = False
         self.record: dict[str, Any] = {}
         self._sweep = dict(_sweep)
         self._tracker: Tracker = self._sweep.get("tracker") or NoTracker()
@@ -117,18 +118,19 @@ class RunFolder:
         if self.folder is None:
             return None
         self._lock.take()
-        before = status.read(self.folder / status.STATUS)
-        if before.get("status") == status.FINISHED and before.get("digest") not in (None, digest):
-            raise UserError(
-                f"{self.folder} holds a finished run of other settings or data, which this run would replace; remove "
-                "that folder, or give this run another one."
-            )
         self._tracker = tracker
         if config["skip_existing"]:
             found = self._existing()
             if found is not None:
                 self._skip(*found)
                 return found[1]
+        before = status.read(self.folder / status.STATUS)
+        if before.get("status") == status.FINISHED and before.get("digest") not in (None, digest):
+            self._refused = True
+            raise UserError(
+                f"{self.folder} holds a finished run of other settings or data, which this run would replace; give the "
+                "run another folder (hydra.run.dir, of a sweep hydra.sweep.dir), or remove that one."
+            )
         self._begin(self._name_of_job() or name, digest)
         return None
 
@@ -151,6 +153,8 @@ class RunFolder:
         """End a run that ended in an exception; interruptions count as KILLED."""
         if self.folder is None or self._lock.taken_by_another or self.record.get("status") == status.FINISHED:
             return
+        if self._refused:
+            return  # the folder keeps the finished run that is in it
         if not self.record:
             if not self._sweep:
                 return  # the mistake was refused before the run began; a sweep counts such a job as FAILED

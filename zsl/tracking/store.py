@@ -226,13 +226,13 @@ class Store:
         if self.uri.startswith("http"):
             return self.uri + page
         if not self.uri.startswith(opening.SQLITE):
-            return f"http://127.0.0.1:5000{page} (after `mlflow ui --backend-store-uri {shlex.quote(self.uri)}`)"
+            return f"run {run}; `mlflow ui --backend-store-uri {shlex.quote(self.uri)}` shows it"
         file = opening.file_of(self.uri)
         shown = records.page_of(file.parent)
         if shown:
             return shown + page
         place = file.parent if file.name == opening.DATABASE else file
-        return f"http://127.0.0.1:5000{page} (after `zsl ui {shlex.quote(str(place))}`)"
+        return f"run {run}; `zsl ui {shlex.quote(str(place))}` shows it"
 
 
 def open_store(tracking: Mapping[str, Any], output_dir: Path) -> Store:
