@@ -349,3 +349,14 @@ def test_mistakes_end_in_a_sentence(report_runs, tmp_path, capsys):
         error = capsys.readouterr().err
         assert message in error
         assert error.count("\n") == 1
+
+
+def test_written_tables_begin_with_the_rows_that_have_results():
+    from zsl.report.formats import MISSING, Table, latex, markdown, number
+
+    table = Table("t", "a title", "not tuned", ["data", "ours"], ours={"ours": []})
+    table.rows = [["AwA1", MISSING], ["digits", number(0.5, 3)], ["CUB", MISSING]]
+    lines = [line for line in markdown(table).splitlines() if line.startswith("| ")][2:]
+    assert [line.split(" | ")[0] for line in lines] == ["| digits", "| AwA1", "| CUB"]
+    printed = latex(table)  # a paper keeps the order of its rows
+    assert printed.index("AwA1") < printed.index("digits") < printed.index("CUB")

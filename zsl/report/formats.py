@@ -91,6 +91,15 @@ class Table:
         """The table as it is printed."""
         return pd.DataFrame([[str(v) for v in row] for row in self.rows], columns=self.columns, dtype=object)
 
+    def has_result(self, row: Sequence[Any]) -> bool:
+        """Whether a row holds a result of ours; every row does in a table that is not beside the paper's."""
+        return not self.ours or any(isinstance(row[self.columns.index(c)], Number) for c in self.ours)
+
+    @property
+    def filled_first(self) -> list[list[Any]]:
+        """The rows that hold a result of ours, then the others."""
+        return sorted(self.rows, key=lambda row: not self.has_result(row))
+
     def below(self, shown: Sequence[Sequence[Any]] = ()) -> list[str]:
         """Footnotes and notes; of the footnotes those that are in the table, or in the part of it that is shown."""
         printed = " ".join(str(value) for row in shown or (self.columns, *self.rows) for value in row)
@@ -105,7 +114,7 @@ def markdown(table: Table) -> str:
 
     rule = ["---" if i < table.left else "---:" for i in range(len(table.columns))]
     out = [f"## {table.title}", "", f"Settings: {table.selection}.", ""]
-    out += map(line, (table.columns, rule, *table.rows))
+    out += map(line, (table.columns, rule, *table.filled_first))
     out += [part for note in table.below() for part in ("", note)]
     if table.commands:
         out += ["", "Missing cells are filled by", "", *(f"    {command}" for command in table.commands)]
@@ -167,7 +176,7 @@ def comma_separated(table: Table) -> str:
     """Numbers in full precision, words as they are printed; the last column says how settings were chosen."""
     rows = [
         [float(v) if isinstance(v, Number) else as_cell(v) if isinstance(v, str) else v for v in row]
-        for row in table.rows
+        for row in table.filled_first
     ]
     frame = pd.DataFrame(rows, columns=table.columns, dtype=object).assign(settings=as_cell(table.selection))
     return str(frame.to_csv(index=False, lineterminator="\n"))
@@ -241,7 +250,7 @@ def show(table: Table, advice: Sequence[str] = ()) -> None:
     from rich.text import Text
 
     at = {c: i for i, c in enumerate(table.columns)}
-    mine = [row for row in table.rows if not table.ours or any(isinstance(row[at[c]], Number) for c in table.ours)]
+    mine = [row for row in table.rows if table.has_result(row)]
     void = {c for c in table.ours if not any(isinstance(row[at[c]], Number) for row in mine)}
     hidden = {c for ours in void for c in table.ours[ours]}
     shown = [c for c in table.columns if c not in hidden]
