@@ -13,7 +13,7 @@ _PAPER_NAMES = {("agnostic", "nearest"): "aag", ("aware", "nearest"): "aaw", ("a
 
 _MEANINGS = {
     "aag": "AAg: attributes from the image, nearest class",
-    "aaw": "AAw: also drawn to unseen classes",
+    "aaw": "AAw: pulled towards one class, nearest class",
     "taaw": "TAAw: AAw, then labels spread over test images",
     NATIVE: "the model's own scores",
 }
