@@ -208,7 +208,7 @@ def test_an_odd_record_is_left_out_and_named(tmp_path, path, value, caplog):
     assert str(tmp_path / "a") in caplog.text
 
 
-# --- the second attack --------------------------------------------------------------------------------------------
+# --- files of settings that try to change how Hydra works ---------------------------------------------------------
 
 TOUCHES = "x: {_target_: pathlib.Path.touch, self: EXECUTED}"
 LOGS = "hydra: {job_logging: {handlers: {x: {(): pathlib.Path.touch, self: EXECUTED}}}}"

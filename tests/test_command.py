@@ -206,11 +206,11 @@ def test_flags_that_hydra_knows_pass(arguments):
 def test_known_flags_are_those_of_hydra():
     from hydra._internal.utils import get_args_parser
 
-    from zsl.config.argv import _FLAGS, _VALUE_FLAGS, _WORDS
+    from zsl.config.argv import _FLAGS, _WORDS, VALUE_FLAGS
 
     actions = [a for a in get_args_parser()._actions if a.option_strings]
     assert {name for a in actions for name in a.option_strings} == _FLAGS
-    assert {name for a in actions for name in a.option_strings if a.nargs != 0} == _VALUE_FLAGS
+    assert {name for a in actions for name in a.option_strings if a.nargs != 0} == VALUE_FLAGS
     assert {name: tuple(a.choices) for a in actions for name in a.option_strings if a.choices} == _WORDS
 
 

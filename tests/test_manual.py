@@ -33,7 +33,10 @@ def flat(node, prefix=""):
             yield prefix + str(key)
 
 
-@pytest.mark.parametrize("overrides", [[], ["model=eszsl", "dataset=synthetic", "tune=class_cv", "split=folds"]])
+@pytest.mark.parametrize("overrides", [
+    [], ["model=eszsl", "dataset=synthetic", "tune=class_cv", "split=folds"],
+    ["dataset=awa2", "feature=resnet101", "split=proposed"],
+])  # fmt: skip
 def test_the_help_has_exactly_the_keys_that_there_are(overrides):
     from omegaconf import OmegaConf
 

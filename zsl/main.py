@@ -104,9 +104,6 @@ def main() -> None:
         check_flags(sys.argv[1:])
         arguments = normalise_argv(credentials.taken_from(sys.argv[1:]))
         check_own_files(arguments)
-    except BrokenPipeError:
-        stop_writing()
-        return
     except (UserError, MemoryError) as refused:
         _fail(refused)
     except Exception as refused:

@@ -5,7 +5,7 @@ Nothing heavy is imported here, so that ``--help`` answers at once; :mod:`zsl.co
 
 from zsl.config.argv import check_flags, normalise_argv, quote_options
 from zsl.config.bounds import check_own_files
-from zsl.config.composition import MOVED, check_nodes, compose, explain, is_sweep, n_values, resolve
+from zsl.config.composition import MOVED, check_nodes, compose, explain, is_sweep, n_values, resolve, swept_values
 from zsl.config.manual import asked_for, manual
 from zsl.config.registry import (
     DATA,
@@ -44,4 +44,5 @@ __all__ = [
     "options",
     "quote_options",
     "resolve",
+    "swept_values",
 ]

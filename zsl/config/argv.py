@@ -12,7 +12,7 @@ from zsl.errors import UserError, did_you_mean
 from zsl.text import not_text
 
 # Hydra's flags that take a value, which travels with them.
-_VALUE_FLAGS = {
+VALUE_FLAGS = {
     "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd",
     "--experimental-rerun", "--info", "-i",
 }  # fmt: skip
@@ -20,7 +20,7 @@ _VALUE_FLAGS = {
 _WORD_FLAGS = {"--cfg", "-c", "--info", "-i"}
 _FLAGS = {
     "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", "--shell-completion",
-    "-sc", *_VALUE_FLAGS,
+    "-sc", *VALUE_FLAGS,
 }  # fmt: skip
 # What may follow these; the others take any text.
 _WORDS = {
@@ -65,7 +65,7 @@ def check_flags(argv: Iterable[str]) -> None:
             if equals:
                 raise UserError(f"{token} is no flag: settings have no dashes; write {token.lstrip('-')}.")
             raise UserError(f"there is no flag {flag}{did_you_mean(flag, _FLAGS)}; --help shows what there is.")
-        if flag not in _VALUE_FLAGS:
+        if flag not in VALUE_FLAGS:
             if equals:
                 raise UserError(f"{flag} takes no value; write {flag} alone.")
             continue
@@ -102,7 +102,7 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
         if token.startswith("-"):
             flag, equals, value = token.partition("=")
             flags.append(flag + equals + _at_home(value))
-            takes_value = token in _VALUE_FLAGS and rest and not rest[0].startswith("-")
+            takes_value = token in VALUE_FLAGS and rest and not rest[0].startswith("-")
             if takes_value and not (token in _WORD_FLAGS and "=" in rest[0]):
                 flags.append(_at_home(rest.pop(0)))
         else:

@@ -190,14 +190,17 @@ def n_values(override: str) -> int:
     >>> n_values("seed=range(10)"), n_values("model=eszsl,sae"), n_values("tune=glob(*)"), n_values("seed=3")
     (10, 2, 2, 1)
     """
+    parsed = _parsed(override)
+    return len(swept_values(parsed)) if parsed.is_sweep_override() else 1
+
+
+def swept_values(parsed: Any) -> list[str]:
+    """What a parsed override sweeps over, as Hydra writes it for each job."""
     from hydra.core.override_parser.types import Glob
 
-    parsed = _parsed(override)
-    if not parsed.is_sweep_override():
-        return 1
     if isinstance(parsed.value(), Glob):
-        return len(parsed.value().filter(options(parsed.key_or_group)))
-    return sum(1 for _ in parsed.sweep_string_iterator())
+        return list(parsed.value().filter(options(parsed.key_or_group)))
+    return list(parsed.sweep_string_iterator())
 
 
 def _parsed(override: str) -> Any:

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from zsl.config.argv import VALUE_FLAGS
 from zsl.config.registry import DESCRIPTIVE, conf_dir, groups, options
 from zsl.errors import UserError, did_you_mean
 
 _LINE = re.compile(r"(?P<indent> *)(?P<key>[\w.]+):(?P<value>[^#]*?)?(?:(?:^|\s)#\s*(?P<comment>.*))?$")
 _DEFAULT = re.compile(r"\s*- (?:override /)?(?P<key>\w+)(?:@[\w.]+)?: *(?P<value>\S*)(?:\s+#\s*(?P<comment>.*))?$")
 _SHARED = re.compile(r"/?(\w+)@\w+")
+_SIBLING = re.compile(r"^  - (\w+)$", re.M)  # an option of the same group, on which a file builds
 _PARAMETER = re.compile(r"^(?P<names>\w+(?:, \w+)*)(?: : (?P<kind>.+))?$")
 _EXAMPLES = """\
   zsl run                                                     images of animals, four kinds of which are never seen
@@ -69,18 +71,16 @@ def keys_of(group: str, option: str) -> tuple[Key, ...]:
     """The keys of an option of a group; ``keys_of("", "config")`` are the keys outside every group."""
     path = conf_dir() / group / f"{option}.yaml"
     text = path.read_text(encoding="utf-8")
-    shared = [key for name in _SHARED.findall(text.partition("\n_self_")[0]) for key in _shared(name, group)]
-    own = _keys(path, f"{group}." if group else "")
     target = re.search(r"^_target_: (\S+)", text, re.M)
-    kinds = _parameters(target[1]) if target else {}
+    # The options of inference are settings of one class, which their files do not name.
+    builds = "zsl.inference.inference.Inference" if group == "inference" else target[1] if target else ""
+    kinds = _parameters(builds) if builds else {}
+    own = [_completed(key, kinds.get(key.name.rpartition(".")[2])) for key in _keys(path, f"{group}." if group else "")]
+    inherited = [key for name in _SHARED.findall(text) for key in _shared(name, group)]
+    inherited += [key for name in _SIBLING.findall(text) if name != "_self_" for key in keys_of(group, name)]
     named = {key.name for key in own}
-    found = [key for key in shared if key.name not in named] + own
-    if group == "inference":
-        kinds = _parameters("zsl.inference.inference.Inference")
-        own_keys = {key.name for key in own}
-        return tuple(_completed(k, kinds.get(k.name.rpartition(".")[2])) if k.name in own_keys else k for k in found)
-    found.sort(key=lambda key: key.name.startswith("dataset.semantics."))  # the longest list last
-    return tuple(_completed(key, kinds.get(key.name.rpartition(".")[2])) for key in found)
+    found = [key for key in inherited if key.name not in named] + own
+    return tuple(sorted(found, key=lambda key: key.name.startswith("dataset.semantics.")))  # the longest list last
 
 
 def _shared(name: str, group: str) -> list[Key]:
@@ -185,7 +185,7 @@ def asked_for(argv: Iterable[str]) -> list[str]:
     rest, found = list(argv), []
     while rest:
         word = rest.pop(0)
-        if word in ("--config-dir", "-cd", "--cfg", "-c", "--info", "-i", "--package", "-p"):
+        if word in VALUE_FLAGS:
             del rest[:1]
         elif not word.startswith(("-", "allow_targets=")):
             found.append(word)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.download import unpack
-from zsl.data.readers.cifar_awa import image_key
+from zsl.data.readers.cifar_awa import image_key, packaged
 from zsl.errors import UserError, reason, writing
 
 # The archives of https://www.cs.toronto.edu/~kriz/cifar.html: the folder that each unpacks to, and its files by part.
@@ -52,8 +51,8 @@ def build(images: Path, target: Path) -> Path:
     features = target / "lite0_1280.npz"
     if features.exists():
         raise UserError(f"{features} exists already and is not overwritten; remove it or choose another --to FOLDER.")
-    with (files("zsl.data.readers") / "cifar_awa.npz").open("rb") as file, np.load(file, allow_pickle=False) as own:
-        names, classes = own["files"].tolist(), own["class_names"][own["labels"]].tolist()
+    own = packaged()
+    names, classes = own["files"].tolist(), own["class_names"][own["labels"]].tolist()
     with writing(target, "choose another place with --to"):
         for archive in _ARCHIVES:
             pixels = _read(archive, images, target)

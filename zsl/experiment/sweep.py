@@ -54,7 +54,7 @@ class Sweep(Callback):
         if not _composes(config):
             return  # Hydra says why in a moment, before any job
         of, swept = tracker(config), _swept(config)
-        _refuse(lambda _: _check_data(config, swept or {}), Path())
+        _refuse(_check_data, config, swept or {})
         folder = Path(str(config.hydra.sweep.dir)).resolve()
         _refuse(_check_no_sweep, folder)
         self.sweep = {
@@ -113,9 +113,8 @@ def _check_data(config: DictConfig, swept: Mapping[str, int]) -> None:
 
     if any(key.partition(".")[0] in ("dataset", "feature", "data_dir") for key in swept):
         return
-    node: Any = OmegaConf.to_container(config, resolve=False)
-    root = OmegaConf.select(config, "dataset.root") if "root" in node["dataset"] else None
-    if not isinstance(root, str) or root == "???" or Path(root).expanduser().is_dir():
+    root = OmegaConf.select(config, "dataset.root")  # None where it has no value yet
+    if not isinstance(root, str) or Path(root).expanduser().is_dir():
         return
     from zsl.data.load import load_table
 
@@ -124,12 +123,12 @@ def _check_data(config: DictConfig, swept: Mapping[str, int]) -> None:
     load_table(dataset, config.feature.name, dataset["semantics"].get("source"), list(config.allow_targets or ()))
 
 
-def _refuse(check: Callable[[Path], None], folder: Path) -> None:
-    """End the command if a folder is in use; Hydra would only warn of any exception but SystemExit."""
+def _refuse(check: Callable[..., None], *given: Any) -> None:
+    """End the command if a check refuses; Hydra would only warn of any exception but SystemExit."""
     from zsl.errors import UserError
 
     try:
-        check(folder)
+        check(*given)
     except UserError as refused:
         raise SystemExit(f"zsl: {refused}") from None
 
@@ -192,12 +191,12 @@ def finish(error: BaseException | None) -> tuple[str, str] | None:
 
 def _composes(config: DictConfig) -> bool:
     """Whether the first job's configuration can be composed: no parent run for a command that is mistyped."""
-    from zsl.config import compose
+    from zsl.config import compose, swept_values
     from zsl.errors import UserError
 
     try:
         first = [
-            f"{o.get_key_element()}={next(iter(_values(o)), 'null')}" if o.is_sweep_override() else o.input_line
+            f"{o.get_key_element()}={next(iter(swept_values(o)), 'null')}" if o.is_sweep_override() else o.input_line
             for o in _overrides(config) or ()
         ]
         compose([o for o in first if not o.lstrip("+").startswith(("hydra.", "hydra/"))])
@@ -211,10 +210,12 @@ def _composes(config: DictConfig) -> bool:
 
 def _swept(config: DictConfig) -> dict[str, int] | None:
     """Key -> number of values of what is swept over; None where another sweeper than Hydra's own decides."""
+    from zsl.config import swept_values
+
     overrides = _overrides(config)
     if overrides is None:
         return None
-    return {o.get_key_element().lstrip("+"): len(_values(o)) for o in overrides if o.is_sweep_override()}
+    return {o.get_key_element().lstrip("+"): len(swept_values(o)) for o in overrides if o.is_sweep_override()}
 
 
 def _overrides(config: DictConfig) -> list[Any] | None:
@@ -235,17 +236,6 @@ def _overrides(config: DictConfig) -> list[Any] | None:
         # Hydra reads the same overrides in a moment, and says what is wrong with them.
         log.debug("the sweep's overrides cannot be read: %s", error)
         return None
-
-
-def _values(override: Any) -> list[str]:
-    """What an override sweeps over, as Hydra writes it for each job."""
-    from hydra.core.override_parser.types import Glob
-
-    if isinstance(override.value(), Glob):
-        from zsl.config import options
-
-        return list(override.value().filter(options(override.key_or_group)))
-    return list(override.sweep_string_iterator())
 
 
 def _name(config: DictConfig, swept: Mapping[str, int] | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 from zsl.data.readers.features import class_places
 from zsl.data.readers.tabular import UNKNOWN, read_labels
 from zsl.errors import UserError
+from zsl.runs.summary import standard_error
 
 Best = list[tuple[str, float]]
 
@@ -84,12 +84,12 @@ class Evaluation:
         if not self.right:
             return ["no image is of a class that was to choose from, so nothing can be evaluated"]
         share = {c: np.mean([place == 1 for place in places]) for c, places in self.right.items()}
-        variance = sum(p * (1 - p) / len(self.right[c]) for c, p in share.items())
         every = [place for places in self.right.values() for place in places]
         hits = "".join(
             f", hit@{k} {np.mean([0 < place <= k for place in every]):.3f}" for k in sorted({1, self.top}) if k
         )
-        mean, error = np.mean(list(share.values())), math.sqrt(variance) / len(share)
+        mean = np.mean(list(share.values()))
+        error = standard_error([(float(p), len(self.right[c])) for c, p in share.items()])
         classes = f"{len(share)} class{'es' if len(share) > 1 else ''}"
         out = [f"class accuracy {mean:.3f} ± {error:.3f} (the mean over {classes}){hits}, over {len(every)} images"]
         if self.others:

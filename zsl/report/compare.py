@@ -14,6 +14,7 @@ from zsl.errors import UserError
 from zsl.report.formats import NONE, Table, number
 from zsl.report.statistics import difference, mean_ranks
 from zsl.runs.result import SELECTED
+from zsl.runs.summary import is_transductive
 
 
 def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
@@ -53,7 +54,7 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
         raise UserError(f"{twice.idxmax()[0]} was run twice on one split, with different results.")
     values = records.groupby(["method", which], sort=False)[metric].first().unstack()
     runs = dict([*records.groupby("method")])
-    transductive = pd.Series({m: is_transductive(runs[m]["key"].iloc[0]) for m in values.index})
+    transductive = pd.Series({m: is_transductive(runs[m]["key"].iloc[0]["information_used"]) for m in values.index})
     ranks: dict[str, float] = {}
     best: dict[str, str] = {}
     order: list[tuple[str, float]] = []
@@ -88,11 +89,6 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
         "at the edge of its grid: on so many splits the value chosen was the first or last of those tried."
     ]
     return out
-
-
-def is_transductive(key: Mapping[str, Any]) -> bool:
-    """Whether a result of this key used test images together."""
-    return any(use.startswith("unlabelled test images") for use in key["information_used"])
 
 
 def method_of(key: Mapping[str, Any]) -> str:

@@ -95,8 +95,8 @@ def write_predictions(
     names = np.array([*classes, ""], dtype=object)
     best_classes = {word: names[c] for word, c in zip(("predicted", "second", "third"), order)}
     with atomic(folder / PREDICTIONS) as part:
-        ranked = -np.sort(-scores, axis=1)[:, :2]
-        margin = {"margin": np.round(ranked[:, 0] - ranked[:, 1], 6)} if ranked.shape[1] > 1 else {}
+        ranked = np.take_along_axis(scores, order.T, axis=1)
+        margin = {"margin": np.round(ranked[:, 0] - ranked[:, 1], 6)} if len(order) > 1 else {}
         found = {column: images, **best_classes, **margin, "true": names[np.where(y < 0, -1, y)]}
         _cells(pd.DataFrame(found)).to_csv(part, index=False)
 

@@ -102,10 +102,25 @@ def _time(metrics: Mapping[str, float]) -> str:
 
 
 def _plus_minus(per_class: Sequence[Mapping[str, Any]], stage: str) -> str:
-    """The standard error of the mean over classes of their accuracies, by the binomial variance of each."""
+    """The standard error of a stage's class accuracy, as it stands behind the number."""
     rows = [(row[f"{stage}/acc"], row["images"]) for row in per_class if row.get(f"{stage}/acc") is not None]
-    variance = sum(p * (1 - p) / n for p, n in rows)
-    return f" ± {math.sqrt(variance) / len(rows):.3f}" if rows else ""
+    return f" ± {standard_error(rows):.3f}" if rows else ""
+
+
+def standard_error(classes: Sequence[tuple[float, int]]) -> float:
+    """The standard error of the mean accuracy of classes, by the binomial variance of each.
+
+    Parameters
+    ----------
+    classes : sequence of (float, int)
+        The accuracy, 0..1, and the number of images of each class.
+
+    Examples
+    --------
+    >>> standard_error([(0.5, 25), (0.5, 25)])
+    0.07071067811865475
+    """
+    return math.sqrt(sum(p * (1 - p) / n for p, n in classes)) / len(classes)
 
 
 def training(result: Result) -> str:
@@ -131,6 +146,11 @@ def tested(result: Result) -> str:
     )
 
 
+def is_transductive(information: Sequence[str]) -> bool:
+    """Whether a result used other test images than the one that it answers for."""
+    return any(use.startswith("unlabelled test images") for use in information)
+
+
 def protocol(information: Sequence[str]) -> str:
     """What a result used of the unseen classes and of the test images, in words.
 
@@ -140,7 +160,7 @@ def protocol(information: Sequence[str]) -> str:
     'transductive: all test images were used together; training used the attributes of the unseen classes'
     """
     words = ["inductive: each test image was classified by itself"]
-    if any(use.startswith("unlabelled test images") for use in information):
+    if is_transductive(information):
         words = ["transductive: all test images were used together"]
     if "attributes of unseen classes in training" in information:
         words.append("training used the attributes of the unseen classes")

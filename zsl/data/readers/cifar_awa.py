@@ -29,7 +29,7 @@ PRETRAINED = (
 )
 _SPLITS = ("proposed", "standard")
 _TABLES = ("continuous", "original")
-# What the package's array of a split says about each image.
+# The role of an image in a split, as the arrays of that name in the packaged file number it.
 _TRAINVAL, _TEST_SEEN, _TEST_UNSEEN = 1, 2, 3
 
 
@@ -59,8 +59,7 @@ def load(
         raise UserError(
             f"dataset.semantics={semantics}: {name} has no such attribute table; it has: continuous, original."
         )
-    with (files("zsl.data.readers") / "cifar_awa.npz").open("rb") as file, np.load(file, allow_pickle=False) as stored:
-        own = dict(stored)
+    own = packaged()
     attributes = own["attributes"]
     if semantics != "original":
         attributes = attributes / np.linalg.norm(attributes, axis=1, keepdims=True)
@@ -91,6 +90,12 @@ def load(
         n_unseen=4,
         provenance=provenance,
     )
+
+
+def packaged() -> dict[str, Array]:
+    """The arrays of the file that comes with zsl."""
+    with (files("zsl.data.readers") / "cifar_awa.npz").open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        return dict(stored)
 
 
 def image_key(file: str, class_name: str) -> str:
