@@ -228,7 +228,7 @@ def test_statistics_remember_one_pass_or_everything(problem):
     ):
         seen = []
 
-        def encode(X, D, init, seen=seen):
+        def encode(X, D, init, rough, seen=seen):
             seen.append(X)
             return Codes(np.ones((len(X), 1)), np.zeros(len(X)), 1)
 

@@ -31,8 +31,8 @@ _FIRST, _MOST_PASSES, _LONG = 2, 8, 10.0
 def ours(X: Array, D: Array, lam: float, passes: int, batch_size: int) -> Array:
     """This package's learner; a batch of all rows is the batch algorithm, with its warm starts."""
 
-    def encode(X: Array, D: Array, init: Array | None) -> Codes:
-        return sparse_encode(X, D, lam, init=init, tol=TOL)
+    def encode(X: Array, D: Array, init: Array | None, rough: float) -> Codes:
+        return sparse_encode(X, D, lam, init=init, tol=TOL, rough=rough)
 
     task = Visual(X, ImageAttributes(np.zeros((len(X), 1)), np.zeros(len(X), np.int64)), 0.0)
     size = None if batch_size >= len(X) else batch_size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +60,9 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         Ridge penalty on ``Dz``, and with ``atoms="ridge"`` also on ``Dx``.
     n_iter : int >= 0
         Alternations for each dictionary. With 0, ``Dx`` stays at its initial value and ``Dz`` is fitted to the codes.
+    tol : float >= 0
+        Learning of ``Dx`` ends before ``n_iter`` once an alternation lowers its objective by less than this share. Not
+        used with ``batch_size``.
     coupling : "sequential" or "joint"
         ``"sequential"`` is Algorithm 1. ``"joint"`` minimises Eq. (2) over A, B, Dx and Dz in turn, with codes A that
         see images and attributes at once (:class:`zsl.models.coupling.Joint`). Test images have no attributes and are
@@ -139,6 +143,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     lam_relative: Positive = 0.1
     beta: Positive = 1e-3
     n_iter: Annotated[int, at.Ge(0)] = 10
+    tol: NonNegative = 1e-5
     coupling: Literal["sequential", "joint"] = "sequential"
     atoms: Literal["unit_ball", "ridge"] = "unit_ball"
     update: Literal["exact", "gradient"] = "exact"
@@ -243,8 +248,11 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         check_no_overflow(Z, "class_attributes")
         return -squared_distances(self.predict_attributes(X), Z)
 
-    def _encode(self, X: Array, D: Array, init: Array | None = None) -> Codes:
-        return (self.solver or sparse_encode)(X, D, self.lam_, init=init)
+    def _encode(self, X: Array, D: Array, init: Array | None = None, rough: float = 0.0) -> Codes:
+        solve = self.solver or sparse_encode
+        if rough and "rough" in inspect.signature(solve).parameters:
+            return solve(X, D, self.lam_, init=init, rough=rough)  # type: ignore[call-arg]
+        return solve(X, D, self.lam_, init=init)
 
     @property
     def _ridge(self) -> float:
@@ -266,7 +274,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         """Alternate between codes and dictionary, and set the attributes that both couplings have."""
         state = learn(
             task, D, self._encode, self.lam_, self.n_iter, rng,
-            B=B, batch_size=self.batch_size, forgetting=self.forgetting, checkpoint=checkpoint,
+            tol=self.tol, B=B, batch_size=self.batch_size, forgetting=self.forgetting, checkpoint=checkpoint,
         )  # fmt: skip
         self.codes_ = sp.vstack(state.codes, format="csr") if state.codes else None
         self.redrawn_, self.lasso_gap_max_ = state.redrawn, state.gap_max

@@ -23,7 +23,9 @@ _MOST_ITERATIONS = 2**31 - 1
 class Encoder(Protocol):
     """Type of a solver with its settings bound, as models take it (``conf/solver/*.yaml``)."""
 
-    def __call__(self, X: Array, D: Array, lam: float, *, init: Array | None = None) -> Codes: ...
+    def __call__(self, X: Array, D: Array, lam: float, *, init: Array | None = None) -> Codes:
+        """Return the codes; a solver that also takes ``rough`` may end sooner where dictionaries are learned."""
+        ...
 
 
 def sparse_encode(
@@ -31,10 +33,11 @@ def sparse_encode(
     D: Array,
     lam: NonNegative,
     *,
-    solver: str | Callable[..., Codes] = "active_set",
+    solver: str | Callable[..., Codes] = "auto",
     init: Array | None = None,
     tol: Positive = 1e-6,
     max_iter: Count = 10_000,
+    rough: NonNegative = 0.0,
 ) -> Codes:
     r"""Sparse codes of every row of ``X``: ``min_a 1/p |x - a D|^2 + lam/r |a|_1`` (Eq. (5), ``eq:attrAgn``).
 
@@ -56,6 +59,9 @@ def sparse_encode(
         A row stops once its duality gap is at most ``tol * |x|^2 / p``, or where rounding allows no smaller gap. The
         gap is computed from the residual in double precision, with an error of about ``1e-16`` times
         ``(|x| + sum_j |a_j| |d_j|)^2 / p``.
+    rough : float >= 0
+        A tolerance that replaces a smaller ``tol``, for codes that are a step on the way to others, as in dictionary
+        learning.
     max_iter : int >= 1
         A row also stops after this many iterations; its gap then shows how far it is from the minimum.
 
@@ -77,19 +83,19 @@ def sparse_encode(
     (array([[2.5, 0. ]]), True)
     """
     check_not_forked()
-    check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter})
+    check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter, "rough": rough})
     X = as_matrix(X, "X", finite=False)
     check_no_overflow(X, "X", allow_tiny=True)
     solve = solver if callable(solver) else _solver(solver)
     D = as_matrix(D, "D", n_columns=X.shape[1], finite=False)
-    # The active set checks D itself: for a small batch its products of D with a sample show NaN and inf at no cost.
-    if solver != "active_set" or D.dtype != X.dtype:
+    # These two check D themselves: for a small batch its products of D with a sample show NaN and inf at no cost.
+    if solver not in ("auto", "active_set") or D.dtype != X.dtype:
         check_no_overflow(D, "D", X.dtype, allow_tiny=True)
     X, D = np.ascontiguousarray(X), np.ascontiguousarray(D, X.dtype)
     if init is not None:
         init = _usable_init(as_matrix(init, "init", n_rows=len(X), n_columns=len(D), finite=False), X.dtype)
     lam = min(float(lam), largest_penalty(X.dtype))
-    codes = solve(X, D, lam, init=init, tol=float(tol), max_iter=min(int(max_iter), _MOST_ITERATIONS))
+    codes = solve(X, D, lam, init=init, tol=max(float(tol), float(rough)), max_iter=min(int(max_iter), _MOST_ITERATIONS))
     if not isinstance(codes, Codes):
         raise UserError(f"solver={solver} returned {type(codes).__name__}; zsl.sparse.Codes(A, gap, n_iter) is needed.")
     return codes
@@ -117,7 +123,7 @@ def solver_names() -> list[str]:
     Examples
     --------
     >>> solver_names()
-    ['active_set', 'admm', 'coordinate', 'fista', 'lars', 'sklearn']
+    ['active_set', 'admm', 'auto', 'coordinate', 'fista', 'lars', 'sklearn']
     """
     from zsl.sparse import solvers
 

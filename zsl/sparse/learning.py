@@ -15,6 +15,7 @@ Both ways end with one more pass that codes all rows under the final dictionary.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -26,7 +27,7 @@ from zsl.errors import raise_if_interrupted
 from zsl.progress import Bar
 from zsl.sparse.checkpoint import Checkpoint
 from zsl.sparse.dictionary import duplicate_atoms
-from zsl.sparse.problem import Codes
+from zsl.sparse.problem import Codes, scale
 from zsl.sparse.state import State
 from zsl.sparse.statistics import accumulate, compressed, total_objective
 
@@ -34,9 +35,16 @@ log = logging.getLogger(__name__)
 
 # Bytes of the dense codes of one piece of rows; several arrays of this size are held at once.
 _PIECE_BYTES = 2**28
+# Codes on the way have this tolerance at first, later a multiple of the objective's last fall: the gap of a rough code
+# overstates its distance from the minimum about a hundredfold. Below _FINEST they are solved to the end.
+_ROUGH, _SHARE, _FINEST = 1e-2, 2.0, 1e-8
 # An online batch consists of this many runs of neighbouring rows, which are cheap to read from a file and mix the
 # classes even if the rows are sorted.
 _RUNS = 64
+
+
+# X, D, codes to start from, and a tolerance that may replace a smaller one.
+Encode = Callable[[Array, Array, "Array | None", float], Codes]
 
 
 class Task(Protocol):
@@ -68,11 +76,12 @@ class Task(Protocol):
 def learn(
     task: Task,
     D: Array,
-    encode: Callable[[Array, Array, Array | None], Codes],
+    encode: Encode,
     lam: float,
     n_iter: int,
     rng: np.random.Generator,
     *,
+    tol: float = 0.0,
     B: Array | None = None,
     batch_size: int | None = None,
     forgetting: float = 1.0,
@@ -87,11 +96,14 @@ def learn(
     D : (r, p)
         Initial dictionary.
     encode : callable
-        ``encode(X, D, init) -> Codes`` at the penalty ``lam``.
+        ``encode(X, D, init, rough) -> Codes`` at the penalty ``lam``; ``rough`` is a tolerance that may replace a
+        smaller one.
     lam : float > 0
     n_iter : int >= 0
     rng : Generator
         Draws the batches and the replacements of useless atoms.
+    tol : float >= 0
+        Batch learning ends before ``n_iter`` once an alternation lowers the objective by less than this share.
     B : (m, r), optional
         Initial codes of the terms that the task adds.
     batch_size : int, optional
@@ -116,7 +128,7 @@ def learn(
     if checkpoint and (saved := checkpoint.load()) is not None:
         state.restore(saved)
         log.info("going on from %s: iteration %d of %d", checkpoint.path, state.iteration, n_iter)
-    learner = _Learner(task, encode, lam, n_iter, batch_size, forgetting, state, last_pass)
+    learner = _Learner(task, encode, lam, n_iter, tol, batch_size, forgetting, state, last_pass)
     with Bar("learning a dictionary", learner.n_steps, learner.n_done) as bar:
         while not learner.finished:
             raise_if_interrupted()
@@ -140,15 +152,16 @@ class _Learner:
     def __init__(
         self,
         task: Task,
-        encode: Callable[[Array, Array, Array | None], Codes],
+        encode: Encode,
         lam: float,
         n_iter: int,
+        tol: float,
         batch_size: int | None,
         forgetting: float,
         state: State,
         last_pass: bool = True,
     ) -> None:
-        self.task, self.encode, self.lam, self.n_iter, self.state = task, encode, lam, n_iter, state
+        self.task, self.encode, self.lam, self.n_iter, self.tol, self.state = task, encode, lam, n_iter, tol, state
         self.batch_size, self.forgetting, self.last_pass = batch_size, forgetting, last_pass
         n, D = task.n_rows, state.D
         self.size = min(n, batch_size or self.piece_rows(D))
@@ -188,12 +201,13 @@ class _Learner:
         which = self._batch(s.piece) if online else slice(s.piece * self.size, (s.piece + 1) * self.size)
         X = self.task.rows(which)
         start = s.codes[s.piece].toarray() if s.piece < len(s.codes) else None
-        dense, gap, _ = self.encode(X, s.D, start)
+        dense, gap, _ = self.encode(X, s.D, start, s.rough)
         A = compressed(dense)
         del dense, start
         s.value += total_objective(X, s.D, A, self.lam)
         s.gap += float(gap.sum())
         s.gap_max = max(s.gap_max, float(gap.max()))
+        s.square += float(scale(X).sum())
         s.n_nonzero += A.nnz
         s.n_seen += len(X)
         s.used[A.indices] = True
@@ -218,7 +232,7 @@ class _Learner:
 
     def _begin(self, online: bool) -> None:
         s = self.state
-        s.value = s.gap = s.gap_max = 0.0
+        s.value = s.gap = s.gap_max = s.square = 0.0
         s.n_nonzero = s.n_seen = 0
         s.used[:] = False
         if online:
@@ -226,6 +240,8 @@ class _Learner:
         else:
             s.AtA[:] = 0
             s.AtX[:] = 0
+        if self.batch_size is None and not s.objectives and not self.last:
+            s.rough = _ROUGH
 
     def _batch(self, k: int) -> Array:
         """Row numbers of online batch k of this pass."""
@@ -248,15 +264,27 @@ class _Learner:
     def _end_iteration(self, X: Array, A: sp.csr_array) -> None:
         """Record the objective, update the dictionary (in batch learning) and replace useless atoms."""
         s = self.state
+        s.piece = 0
         if self.batch_size is None or self.last:
             self._add_extra(s.n_seen)
-        s.objectives.append(s.value / s.n_seen)
+        value = s.value / s.n_seen
+        fall = s.objectives[-1] - value if s.objectives else math.inf
+        if s.rough and fall < 0 and not s.redrawn[-1]:
+            # The codes were too rough for this small a step: code the rows once more, from where they are.
+            s.rough = s.rough / 10 if s.rough > _FINEST else 0.0
+            return
+        s.objectives.append(value)
         s.gaps.append(s.gap / s.n_seen)
         if not self.last:
             if self.batch_size is None:
                 s.D = self.task.update(s.AtA, s.AtX, s.D, s.B)
             self._replace_atoms(X, A)
-        s.iteration, s.piece = s.iteration + 1, 0
+        s.iteration += 1
+        if self.batch_size is None and not self.finished:
+            if fall <= self.tol * value and not s.redrawn[-1]:
+                s.iteration = self.n_iter
+            # Exact codes of a dictionary that is about to change are wasted; the last pass is solved to the end.
+            s.rough = 0.0 if self.last else min(s.rough, _SHARE * fall / (s.square / s.n_seen))
 
     def _add_extra(self, n: int) -> None:
         """Add the task's terms to the objective of ``n`` rows coded under the current dictionary, and renew B."""

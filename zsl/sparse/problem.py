@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from zsl.checks import Array, NonNegative, as_matrix, check_value
+from zsl.sparse.kernels.products import product
 
 # Rows per block where a whole (n, p) residual would otherwise be held in float64.
 _BLOCK = 4096
@@ -130,24 +131,32 @@ def duality_gap(X: Array, D: Array, A: Array, lam: float) -> Array:
     array([0.])
     """
     X, D, A = _checked(X, D, A, lam)
-    r, p = D.shape
     D = D.astype(np.float64, copy=False)
     gap = np.empty(len(X))
     for rows in _blocks(len(X)):
-        x = X[rows].astype(np.float64, copy=False)
-        a = A[rows].astype(np.float64, copy=False)
-        R = x - a @ D
-        RR, Rx = np.einsum("ij,ij->i", R, R), np.einsum("ij,ij->i", R, x)
-        steepest = np.abs(R @ D.T).max(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # v = (2/p) s R is feasible for |s| <= limit; the dual is a parabola in s with its top at <R,x>/|R|^2.
-            limit = np.where(steepest > 0, lam * p / (2 * r) / steepest, np.inf)
-            top = np.where(RR > 0, Rx / RR, 0.0)
-        s = np.clip(top, -limit, limit)
-        primal = RR / p + lam / r * np.abs(a).sum(axis=1)
-        gap[rows] = primal - (2 * s * Rx - s * s * RR) / p
+        gap[rows] = certificate(X[rows], D, A[rows], lam)[0]
+    return gap
+
+
+def certificate(X: Array, D: Array, A: Array, lam: float) -> tuple[Array, Array]:
+    """:func:`duality_gap` (n,) without its checks, and the correlations (n, r) of the residuals, in float64.
+
+    The arguments fit together, and D is float64; the result is the same to the bit for any number of threads.
+    """
+    r, p = D.shape
+    x, a = X.astype(np.float64, copy=False), A.astype(np.float64, copy=False)
+    R = x - product(a, D) if a.any() else x
+    Q = product(R, D.T)
+    RR, Rx = np.einsum("ij,ij->i", R, R), np.einsum("ij,ij->i", R, x)
+    steepest = np.maximum(Q.max(axis=1), -Q.min(axis=1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # v = (2/p) s R is feasible for |s| <= limit; the dual is a parabola in s with its top at <R,x>/|R|^2.
+        limit = np.where(steepest > 0, lam * p / (2 * r) / steepest, np.inf)
+        top = np.where(RR > 0, Rx / RR, 0.0)
+    s = np.clip(top, -limit, limit)
+    gap = RR / p + lam / r * np.abs(a).sum(axis=1) - (2 * s * Rx - s * s * RR) / p
     # The exact gap is never negative; rounding can make it so by a few ulps.
-    return np.maximum(gap, 0.0)
+    return np.maximum(gap, 0.0), Q
 
 
 def lambda_max(X: Array, D: Array) -> Array:

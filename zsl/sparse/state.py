@@ -36,6 +36,10 @@ class State:
     weight: float = 0.0
     value: float = 0.0
     gap: float = 0.0
+    square: float = 0.0
+    """Sum of ``|x|^2 / p`` over the rows of this iteration so far, the unit of tolerances."""
+    rough: float = 0.0
+    """The tolerance of this iteration's codes, where it is larger than the solver's own."""
     gap_max: float = 0.0
     n_nonzero: int = 0
     n_seen: int = 0

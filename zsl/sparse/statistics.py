@@ -2,7 +2,8 @@
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 """Sums over sparse codes for the dictionary updates: ``A'A``, ``A'X`` and the objective.
 
-The cost of every sum is proportional to the number of non-zero entries of the codes.
+Where codes are sparse the cost of a sum is proportional to the number of their non-zero entries; dense codes go through
+matrix products.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from numba import prange
 
 from zsl.checks import Array
 from zsl.sparse.kernels.compiled import njit
+from zsl.sparse.kernels.products import gram, product
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
-# With a larger share of non-zeros than this the dense product A'X is faster.
+# With a larger share of non-zeros than this matrix products are faster.
 _DENSE = 0.12
+# Rows whose dense codes are held at once.
+_BLOCK = 2048
 
 
 def compressed(A: Array) -> sp.csr_array:
@@ -48,14 +52,19 @@ def accumulate(A: sp.csr_array, X: Array, AtA: Array, AtX: Array | None, *, keep
         ``None`` updates AtA alone.
     keep, add : float
     """
+    if _is_dense(A):
+        AtA *= keep
+        if AtX is not None:
+            AtX *= keep
+        for rows in _blocks(A):
+            transposed = np.ascontiguousarray(A[rows].toarray().T)
+            AtA += gram(transposed) * transposed.dtype.type(add)
+            if AtX is not None:
+                AtX += product(transposed, X[rows]) * AtX.dtype.type(add)
+        return
     columns = A.tocsc()
     _add_gram(A.indptr, A.indices, A.data, columns.indptr, columns.indices, columns.data, AtA, keep, add)
-    if AtX is None:
-        return
-    if A.nnz > _DENSE * A.shape[0] * A.shape[1]:
-        AtX *= keep
-        AtX += (A.toarray().T @ X) * AtX.dtype.type(add)
-    else:
+    if AtX is not None:
         weight = AtX.dtype.type
         _add_products(columns.indptr, columns.indices, columns.data, X, AtX, weight(keep), weight(add))
 
@@ -64,8 +73,22 @@ def total_objective(X: Array, D: Array, A: sp.csr_array, lam: float) -> float:
     """Sum of :func:`zsl.sparse.objective` over the rows of X (n, p) with codes A (n, r), in float64."""
     r, p = D.shape
     fit = np.empty(len(X))
-    _squared_residuals(X, D, A.indptr, A.indices, A.data, fit)
+    if _is_dense(A):
+        D64 = D.astype(np.float64, copy=False)
+        for rows in _blocks(A):
+            R = X[rows] - product(A[rows].toarray().astype(np.float64, copy=False), D64)
+            fit[rows] = np.einsum("ij,ij->i", R, R)
+    else:
+        _squared_residuals(X, D, A.indptr, A.indices, A.data, fit)
     return float(fit.sum()) / p + lam / r * float(np.abs(A.data).sum(dtype=np.float64))
+
+
+def _is_dense(A: sp.csr_array) -> bool:
+    return A.nnz > _DENSE * A.shape[0] * A.shape[1]
+
+
+def _blocks(A: sp.csr_array) -> list[slice]:
+    return [slice(i, i + _BLOCK) for i in range(0, A.shape[0], _BLOCK)]
 
 
 @njit()

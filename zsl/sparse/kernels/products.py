@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 import numpy as np
@@ -68,6 +70,13 @@ def blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Give BLAS one thread while numba's threads call it, each for a strip of rows."""
+    with _limited, blas().limit(limits=1, user_api="blas"):
+        yield
+
+
 def product(A: Array, B: Array) -> Array:
     """The product ``A B``, the same to the bit for any number of threads.
 
@@ -90,7 +99,7 @@ def product(A: Array, B: Array) -> Array:
     """
     n = len(A)
     out: Array = np.empty((n, B.shape[1]), A.dtype)
-    with _limited, blas().limit(limits=1, user_api="blas"):
+    with one_thread_each():
         if out.size * len(B) <= _SMALL:
             return np.matmul(A, B, out=out)
         # An even number of strips, for two cores.

@@ -1,0 +1,54 @@
+r"""The solver that suits the codes: the active set where they are sparse, ADMM where they have hundreds of non-zeros.
+
+With k non-zeros of r atoms the active set factorises a Gram matrix of k atoms for every row, about :math:`k^3`
+operations, while ADMM multiplies every row with an (r, r) matrix in each of some tens of rounds, about :math:`r^2`
+operations each, at the speed of matrix products. ADMM also inverts one (r, r) matrix, which many rows share. The number
+of non-zeros is that of the warm start, or of a few rows that are coded first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zsl.checks import Array, check_no_overflow
+from zsl.sparse.kernels.small_batch import solve_small_batch
+from zsl.sparse.problem import Codes, scale
+from zsl.sparse.solvers import active_set, admm
+
+# Fewer rows than this are left to the active set.
+_MIN_ROWS = 64
+# Rows that are coded first, to this tolerance, to learn how many non-zeros codes have.
+_PROBED, _ROUGH = 4, 1e-2
+# ADMM is the faster one where k^3 is more than this multiple of r^2 (measured for r from 80 to 2560: 5 to 19), and
+# where its inverse, which costs as much as r / 8 rows, is shared by enough rows.
+_SWITCH, _INVERSE = 8, 8
+# Rows that ADMM has not finished after this many rounds are left to the active set.
+_MOST_ROUNDS = 200
+
+
+def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int) -> Codes:
+    """The active set, or ADMM; arguments and result as in :func:`zsl.sparse.sparse_encode`."""
+    if len(X) < _MIN_ROWS or not _is_dense(X, D, lam, init, max_iter):
+        return active_set.solve(X, D, lam, init=init, tol=tol, max_iter=max_iter)
+    A, gap, n_iter = admm.solve(X, D, lam, init=init, tol=tol, max_iter=min(max_iter, _MOST_ROUNDS))
+    missed = np.flatnonzero(~(gap <= tol * scale(X)))
+    if missed.size and n_iter < max_iter:
+        A[missed], gap[missed], more = active_set.solve(X[missed], D, lam, init=A[missed], tol=tol, max_iter=max_iter)
+        n_iter = max(n_iter, more)
+    return Codes(A, gap, n_iter)
+
+
+def _is_dense(X: Array, D: Array, lam: float, init: Array | None, max_iter: int) -> bool:
+    """Whether codes have so many non-zeros that ADMM is the faster solver."""
+    n, r = len(X), len(D)
+    check_no_overflow(D, "D", allow_tiny=True)
+    if init is None or not init.any():
+        rows = X[np.linspace(0, n - 1, _PROBED).astype(np.int64)]
+        A = np.zeros((_PROBED, r), X.dtype)
+        gap, _ = solve_small_batch(rows, D, lam, A, _ROUGH, max_iter)
+        if not (gap <= _ROUGH * scale(rows)).all():
+            return True  # more non-zeros than a working set may have
+    else:
+        A = init
+    k = np.count_nonzero(A) / len(A)
+    return n * k**3 > _SWITCH * r**2 * (n + r / _INVERSE)
