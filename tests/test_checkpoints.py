@@ -45,11 +45,11 @@ def test_resumed_fit_is_the_same_to_the_bit(problem, tmp_path, monkeypatch, capl
     for after in (3, 6):
         calls = []
 
-        def stops(self, X, D, init=None, calls=calls, after=after):
+        def stops(self, X, D, init=None, rough=0.0, calls=calls, after=after):
             calls.append(1)
             if len(calls) > after:
                 raise Killed
-            return encode(self, X, D, init)
+            return encode(self, X, D, init, rough)
 
         monkeypatch.setattr(CoupledDictionaries, "_encode", stops)
         m = CoupledDictionaries(checkpoint=str(path), checkpoint_minutes=1e-9, **settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from zsl.models.coupling import ImageAttributes, Joint, Visual, semantic_atoms
 from zsl.sparse import Codes, Encoder, lambda_max, objective, sparse_encode
 from zsl.sparse.checkpoint import Checkpoint, check_name, fingerprint
 from zsl.sparse.dictionary import unit_atoms
+from zsl.sparse.encode import encode_with
 from zsl.sparse.learning import learn
 from zsl.sparse.state import State
 
@@ -61,8 +61,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     n_iter : int >= 0
         Alternations for each dictionary. With 0, ``Dx`` stays at its initial value and ``Dz`` is fitted to the codes.
     tol : float >= 0
-        Learning of ``Dx`` ends before ``n_iter`` once an alternation lowers its objective by less than this share. Not
-        used with ``batch_size``.
+        Batch learning ends before ``n_iter`` once an alternation lowers the objective by less than this share; 0: never.
     coupling : "sequential" or "joint"
         ``"sequential"`` is Algorithm 1. ``"joint"`` minimises Eq. (2) over A, B, Dx and Dz in turn, with codes A that
         see images and attributes at once (:class:`zsl.models.coupling.Joint`). Test images have no attributes and are
@@ -74,8 +73,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         (``"unit_ball"``); or take a few projected gradient steps (:func:`zsl.sparse.dictionary.gradient_atoms`).
         Neither raises the objective.
     unseen_weight : "eq2", "eq4" or "none"
-        How much the attributes of the unseen classes weigh in training: 1/M as in Eq. (2), 1/N as in Eq. (4), or not at
-        all.
+        Weight of the unseen classes' attributes in training: 1/M as in Eq. (2), 1/N as in Eq. (4), or zero.
     init : "samples", "random" or "pca"
         ``Dx`` starts from training images drawn without replacement, from Gaussian atoms as in Algorithm 1, or from the
         leading right singular vectors of X. Gaussian atoms fill up what ``"samples"`` and ``"pca"`` lack.
@@ -85,16 +83,14 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         Seed of everything random.
     batch_size : int, optional
         Images per update of online learning (:mod:`zsl.sparse.learning`), for data that do not fit in memory:
-        ``n_iter`` passes over the images in random order, then one pass that codes them all. ``None``: batch learning,
-        with one update of the dictionary per pass.
+        ``n_iter`` passes over the images in random order, then one that codes them all. ``None``: batch learning.
     forgetting : float >= 0
         Online learning: with 1 the statistics remember about one pass, with more they remember less. With 0 they forget
         nothing, not even codes under much older dictionaries.
     checkpoint : path, optional
         Beginning of the name of a file that is written every ``checkpoint_minutes``. After a kill the same ``fit`` goes
         on from the file and ends at the same dictionaries to the bit. Every problem (data and settings) has a file of
-        its own, ``ck-1a2b3c4d.npz`` for ``ck``, so the fits of a sweep or of tuning may share the setting. ``fit``
-        removes the file when it is done.
+        its own, ``ck-1a2b3c4d.npz`` for ``ck``, which ``fit`` removes when it is done.
     checkpoint_minutes : float > 0
         Minutes between two writes of the checkpoint.
 
@@ -143,7 +139,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     lam_relative: Positive = 0.1
     beta: Positive = 1e-3
     n_iter: Annotated[int, at.Ge(0)] = 10
-    tol: NonNegative = 1e-5
+    tol: NonNegative = 0.0
     coupling: Literal["sequential", "joint"] = "sequential"
     atoms: Literal["unit_ball", "ridge"] = "unit_ball"
     update: Literal["exact", "gradient"] = "exact"
@@ -213,10 +209,9 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     @property
     def A_(self) -> Array:
         """(n, r) dense copy of ``codes_``."""
-        codes = getattr(self, "codes_", None)
-        if codes is None:
+        if getattr(self, "codes_", None) is None:
             raise AttributeError("A_: the codes of the training images are not kept with batch_size; use codes(X)")
-        return codes.toarray()
+        return self.codes_.toarray()  # type: ignore[union-attr]
 
     def codes(self, X: Array) -> Codes:
         """Sparse codes of images X (L, p) under the visual dictionary, by Eq. (5) (``eq:attrAgn``)."""
@@ -249,10 +244,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         return -squared_distances(self.predict_attributes(X), Z)
 
     def _encode(self, X: Array, D: Array, init: Array | None = None, rough: float = 0.0) -> Codes:
-        solve = self.solver or sparse_encode
-        if rough and "rough" in inspect.signature(solve).parameters:
-            return solve(X, D, self.lam_, init=init, rough=rough)  # type: ignore[call-arg]
-        return solve(X, D, self.lam_, init=init)
+        return encode_with(self.solver or sparse_encode, X, D, self.lam_, init, rough)
 
     @property
     def _ridge(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable
 from functools import cache
@@ -60,8 +61,8 @@ def sparse_encode(
         gap is computed from the residual in double precision, with an error of about ``1e-16`` times
         ``(|x| + sum_j |a_j| |d_j|)^2 / p``.
     rough : float >= 0
-        A tolerance that replaces a smaller ``tol``, for codes that are a step on the way to others, as in dictionary
-        learning.
+        A tolerance that may replace a smaller ``tol``, for codes that are a step on the way to others, as in dictionary
+        learning. Only ``solver="auto"`` uses it, where codes have so many non-zeros that exact ones take long.
     max_iter : int >= 1
         A row also stops after this many iterations; its gap then shows how far it is from the minimum.
 
@@ -95,10 +96,18 @@ def sparse_encode(
     if init is not None:
         init = _usable_init(as_matrix(init, "init", n_rows=len(X), n_columns=len(D), finite=False), X.dtype)
     lam = min(float(lam), largest_penalty(X.dtype))
-    codes = solve(X, D, lam, init=init, tol=max(float(tol), float(rough)), max_iter=min(int(max_iter), _MOST_ITERATIONS))
+    limits = {"tol": float(tol), "max_iter": min(int(max_iter), _MOST_ITERATIONS)}
+    more = {"rough": float(rough)} if rough and solver == "auto" else {}
+    codes = solve(X, D, lam, init=init, **limits, **more)
     if not isinstance(codes, Codes):
         raise UserError(f"solver={solver} returned {type(codes).__name__}; zsl.sparse.Codes(A, gap, n_iter) is needed.")
     return codes
+
+
+def encode_with(solve: Encoder, X: Array, D: Array, lam: float, init: Array | None, rough: float) -> Codes:
+    """Codes of a solver, which is told that rough codes will do if it takes the argument ``rough``."""
+    more: dict[str, float] = {"rough": rough} if rough and "rough" in inspect.signature(solve).parameters else {}
+    return solve(X, D, lam, init=init, **more)
 
 
 def _usable_init(init: Array, dtype: DTypeLike) -> Array:

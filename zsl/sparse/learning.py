@@ -281,10 +281,10 @@ class _Learner:
             self._replace_atoms(X, A)
         s.iteration += 1
         if self.batch_size is None and not self.finished:
-            if fall <= self.tol * value and not s.redrawn[-1]:
+            if self.tol and fall < self.tol * value and not s.redrawn[-1]:
                 s.iteration = self.n_iter
             # Exact codes of a dictionary that is about to change are wasted; the last pass is solved to the end.
-            s.rough = 0.0 if self.last else min(s.rough, _SHARE * fall / (s.square / s.n_seen))
+            s.rough = 0.0 if self.last else min(s.rough, max(_SHARE * fall, 0.0) * s.n_seen / s.square)
 
     def _add_extra(self, n: int) -> None:
         """Add the task's terms to the objective of ``n`` rows coded under the current dictionary, and renew B."""

@@ -67,7 +67,7 @@ def _rounds(Q, Z, U, M, t, rho, relax, n_rounds, strip):
     sums = np.zeros((n_strips, 4))
     for w in prange(n_strips):
         low, high = w * strip, min(n, (w + 1) * strip)
-        z0, u0 = Z[low:high].copy(), U[low:high].copy()
+        z0 = Z[low:high].copy()
         right, a = np.empty_like(z0), np.empty_like(z0)
         for k in range(n_rounds):
             for i in range(high - low):

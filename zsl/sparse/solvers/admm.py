@@ -36,10 +36,10 @@ _RELAX = 1.8
 _LOOSE = 1e-7
 # At first rho is this multiple of the penalty over the root mean square of the codes.
 _PENALTY = 0.8
-# Fewest rounds are needed where the balance of a round (:func:`zsl.sparse.kernels.splitting.rounds`) is 0.3 to 1.5 after
-# the first rounds (measured with 60 to 900 non-zeros, for atoms that are samples and for learned ones). rho is multiplied
-# by the balance to this power, at the first check if the balance is off by more than the first factor, and later if it
-# is off by more than the second.
+# Fewest rounds are needed where the balance (:func:`zsl.sparse.kernels.splitting.rounds`) is 0.3 to 1.5 after the first
+# rounds (measured with 60 to 900 non-zeros, for atoms that are samples and for learned ones). rho is multiplied by the
+# balance to this power, at the first check if the balance is off by more than the first factor, and later if it is off
+# by more than the second.
 _POWER, _NEAR, _FAR = 0.75, 1.3, 10.0
 
 
@@ -70,6 +70,7 @@ class _Splitting:
         self.G = gram(D.astype(self.dtype, copy=False))
         self.mean = float(np.trace(self.G)) / r
         self.rho, self.steps, self.checks = 0.0, _FIRST, 0
+        self.inverse: Array = self.G
 
     def improve(self, X: Array, A: Array, gap: Array) -> int:
         """Write better codes to A and their gaps to ``gap``; return the rounds used."""

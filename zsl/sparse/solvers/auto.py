@@ -15,8 +15,8 @@ from zsl.sparse.kernels.small_batch import solve_small_batch
 from zsl.sparse.problem import Codes, scale
 from zsl.sparse.solvers import active_set, admm
 
-# Fewer rows than this are left to the active set.
-_MIN_ROWS = 64
+# Fewer rows or atoms than this are left to the active set.
+_MIN_ROWS, _MIN_ATOMS = 64, 256
 # Rows that are coded first, to this tolerance, to learn how many non-zeros codes have.
 _PROBED, _ROUGH = 4, 1e-2
 # ADMM is the faster one where k^3 is more than this multiple of r^2 (measured for r from 80 to 2560: 5 to 19), and
@@ -26,10 +26,13 @@ _SWITCH, _INVERSE = 8, 8
 _MOST_ROUNDS = 200
 
 
-def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int) -> Codes:
+def solve(
+    X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int, rough: float = 0.0
+) -> Codes:
     """The active set, or ADMM; arguments and result as in :func:`zsl.sparse.sparse_encode`."""
-    if len(X) < _MIN_ROWS or not _is_dense(X, D, lam, init, max_iter):
+    if len(X) < _MIN_ROWS or len(D) < _MIN_ATOMS or not _is_dense(X, D, lam, init, max_iter):
         return active_set.solve(X, D, lam, init=init, tol=tol, max_iter=max_iter)
+    tol = max(tol, rough)
     A, gap, n_iter = admm.solve(X, D, lam, init=init, tol=tol, max_iter=min(max_iter, _MOST_ROUNDS))
     missed = np.flatnonzero(~(gap <= tol * scale(X)))
     if missed.size and n_iter < max_iter:
@@ -51,4 +54,4 @@ def _is_dense(X: Array, D: Array, lam: float, init: Array | None, max_iter: int)
     else:
         A = init
     k = np.count_nonzero(A) / len(A)
-    return n * k**3 > _SWITCH * r**2 * (n + r / _INVERSE)
+    return bool(n * k**3 > _SWITCH * r**2 * (n + r / _INVERSE))
