@@ -61,7 +61,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     n_iter : int >= 0
         Alternations for each dictionary. With 0, ``Dx`` stays at its initial value and ``Dz`` is fitted to the codes.
     tol : float >= 0
-        Batch learning ends before ``n_iter`` once an alternation lowers the objective by less than this share; 0: never.
+        Batch learning ends before ``n_iter`` once an alternation lowers the objective by a smaller share; 0: never.
     coupling : "sequential" or "joint"
         ``"sequential"`` is Algorithm 1. ``"joint"`` minimises Eq. (2) over A, B, Dx and Dz in turn, with codes A that
         see images and attributes at once (:class:`zsl.models.coupling.Joint`). Test images have no attributes and are
