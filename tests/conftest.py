@@ -31,14 +31,16 @@ def central_differences(value: Callable[[np.ndarray], float], x: np.ndarray, ste
 
 
 def for_any_number_of_threads(run: Callable[[], np.ndarray]) -> None:
-    """Assert that ``run`` returns the same bits for any number of numba's threads."""
+    """Assert that ``run`` returns the same bits for any number of threads of numba and BLAS."""
     import numba
+    from threadpoolctl import threadpool_limits
 
     threads, found = numba.get_num_threads(), []
     try:
         for n in range(1, threads + 1):
             numba.set_num_threads(n)
-            found.append(run())
+            with threadpool_limits(n, user_api="blas"):
+                found.append(run())
     finally:
         numba.set_num_threads(threads)
     for other in found[1:]:

@@ -8,8 +8,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from conftest import for_any_number_of_threads
 from zsl.models import CoupledDictionaries
+from zsl.models.coupling import ImageAttributes, Visual
 from zsl.sparse import duality_gap, lambda_max, objective, sparse_encode
 from zsl.sparse.kernels.splitting import rounds
+from zsl.sparse.learning import learn
 from zsl.sparse.problem import certificate, scale
 from zsl.sparse.solvers import admm, auto
 from zsl.sparse.statistics import accumulate, compressed, total_objective
@@ -66,9 +68,46 @@ def test_a_warm_start_tells_the_density(chosen):
 
 
 def test_codes_are_the_same_for_any_number_of_threads():
-    X, D = problem(1500, 60, 280)
+    X, D = problem(1500, 60, 700)
     lam = 0.002 * float(np.median(lambda_max(X, D)))
     for_any_number_of_threads(lambda: sparse_encode(X, D, lam, solver="admm", tol=1e-4).A)
+
+
+@pytest.mark.parametrize("solver", ["admm", "active_set", "fista", "coordinate"])
+def test_a_zero_row_has_a_zero_code_from_any_start(solver):
+    X, D = problem(8, 12, 20)
+    X[3] = 0
+    codes = sparse_encode(X, D, 0.5, solver=solver, init=np.ones((8, 20)), tol=1e-6)
+    assert not codes.A[3].any()
+    assert (codes.gap <= 1e-6 * scale(X)).all()
+
+
+def test_arguments_need_not_be_contiguous():
+    X, D = problem(600, 400, 700)
+    A = np.random.default_rng(0).standard_normal((700, 600)).T
+    for f in (objective, duality_gap):
+        assert_allclose(f(X[:, ::2], D[:, ::2], A, 0.1), f(X[:, ::2].copy(), D[:, ::2].copy(), A.copy(), 0.1))
+
+
+class Worsened(Visual):
+    """An update that raises the objective, so that every pass starts from a worse dictionary."""
+
+    def update(self, AtA, AtX, D, B):
+        return 0.9 * D
+
+
+def test_exact_codes_are_not_coded_again():
+    # Only rough codes may be the reason for a rise.
+    X, D = problem(100, 10, 12)
+    task, calls = Worsened(X, ImageAttributes(np.zeros((100, 1)), np.zeros(100, np.int64)), 0.0), []
+
+    def encode(X, D, init, rough):
+        calls.append(rough)
+        return sparse_encode(X, D, 0.1, init=init)
+
+    state = learn(task, D, encode, 0.1, 4, np.random.default_rng(0))
+    assert state.objectives[-1] > state.objectives[0]
+    assert len(calls) == 5
 
 
 def test_a_round_is_the_textbook_one():

@@ -62,7 +62,8 @@ def sparse_encode(
         ``(|x| + sum_j |a_j| |d_j|)^2 / p``.
     rough : float >= 0
         A tolerance that may replace a smaller ``tol``, for codes that are a step on the way to others, as in dictionary
-        learning. Only ``solver="auto"`` uses it, where codes have so many non-zeros that exact ones take long.
+        learning. Of the solvers here only ``"auto"`` uses it, where codes have so many non-zeros that exact ones take
+        long.
     max_iter : int >= 1
         A row also stops after this many iterations; its gap then shows how far it is from the minimum.
 
@@ -89,7 +90,7 @@ def sparse_encode(
     check_no_overflow(X, "X", allow_tiny=True)
     solve = solver if callable(solver) else _solver(solver)
     D = as_matrix(D, "D", n_columns=X.shape[1], finite=False)
-    # These two check D themselves: for a small batch its products of D with a sample show NaN and inf at no cost.
+    # These two check D themselves: for a small batch the products of D with a sample show NaN and inf at no cost.
     if solver not in ("auto", "active_set") or D.dtype != X.dtype:
         check_no_overflow(D, "D", X.dtype, allow_tiny=True)
     X, D = np.ascontiguousarray(X), np.ascontiguousarray(D, X.dtype)
@@ -97,8 +98,7 @@ def sparse_encode(
         init = _usable_init(as_matrix(init, "init", n_rows=len(X), n_columns=len(D), finite=False), X.dtype)
     lam = min(float(lam), largest_penalty(X.dtype))
     limits = {"tol": float(tol), "max_iter": min(int(max_iter), _MOST_ITERATIONS)}
-    more = {"rough": float(rough)} if rough and solver == "auto" else {}
-    codes = solve(X, D, lam, init=init, **limits, **more)
+    codes = solve(X, D, lam, init=init, **limits, **_hint(solve, float(rough)))
     if not isinstance(codes, Codes):
         raise UserError(f"solver={solver} returned {type(codes).__name__}; zsl.sparse.Codes(A, gap, n_iter) is needed.")
     return codes
@@ -106,8 +106,12 @@ def sparse_encode(
 
 def encode_with(solve: Encoder, X: Array, D: Array, lam: float, init: Array | None, rough: float) -> Codes:
     """Codes of a solver, which is told that rough codes will do if it takes the argument ``rough``."""
-    more: dict[str, float] = {"rough": rough} if rough and "rough" in inspect.signature(solve).parameters else {}
-    return solve(X, D, lam, init=init, **more)
+    return solve(X, D, lam, init=init, **_hint(solve, rough))
+
+
+def _hint(solve: Callable[..., Codes], rough: float) -> dict[str, float]:
+    """The argument ``rough``, for a solver that has it."""
+    return {"rough": rough} if rough and "rough" in inspect.signature(solve).parameters else {}
 
 
 def _usable_init(init: Array, dtype: DTypeLike) -> Array:

@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 # Bytes of the dense codes of one piece of rows; several arrays of this size are held at once.
 _PIECE_BYTES = 2**28
 # Codes on the way have this tolerance at first, later a multiple of the objective's last fall: the gap of a rough code
-# overstates its distance from the minimum about a hundredfold. Below _FINEST they are solved to the end.
-_ROUGH, _SHARE, _FINEST = 1e-2, 2.0, 1e-8
+# overstates its distance from the minimum about a hundredfold. Codes with a mean gap of at most _EXACT count as exact.
+_ROUGH, _SHARE, _EXACT = 1e-2, 2.0, 1e-6
 # An online batch consists of this many runs of neighbouring rows, which are cheap to read from a file and mix the
 # classes even if the rows are sorted.
 _RUNS = 64
@@ -269,9 +269,9 @@ class _Learner:
             self._add_extra(s.n_seen)
         value = s.value / s.n_seen
         fall = s.objectives[-1] - value if s.objectives else math.inf
-        if s.rough and fall < 0 and not s.redrawn[-1]:
+        if s.rough and s.gap > _EXACT * s.square and fall < 0 and not s.redrawn[-1]:
             # The codes were too rough for this small a step: code the rows once more, from where they are.
-            s.rough = s.rough / 10 if s.rough > _FINEST else 0.0
+            s.rough = s.rough / 10 if s.rough > _EXACT else 0.0
             return
         s.objectives.append(value)
         s.gaps.append(s.gap / s.n_seen)

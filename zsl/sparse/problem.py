@@ -96,8 +96,9 @@ def row_objectives(X: Array, D: Array, A: Array, lam: float) -> Array:
     """:func:`objective` without its checks, for arguments that are known to fit together."""
     r, p = D.shape
     fit = np.empty(len(X))
-    for rows in _blocks(len(X)):
-        R = X[rows].astype(np.float64, copy=False) - A[rows].astype(np.float64, copy=False) @ D
+    D = D.astype(np.float64, copy=False)
+    for rows in row_blocks(len(X)):
+        R = X[rows].astype(np.float64, copy=False) - product(A[rows].astype(np.float64, copy=False), D)
         fit[rows] = np.einsum("ij,ij->i", R, R)
     return fit / p + lam / r * np.abs(A).sum(axis=1, dtype=np.float64)
 
@@ -133,7 +134,7 @@ def duality_gap(X: Array, D: Array, A: Array, lam: float) -> Array:
     X, D, A = _checked(X, D, A, lam)
     D = D.astype(np.float64, copy=False)
     gap = np.empty(len(X))
-    for rows in _blocks(len(X)):
+    for rows in row_blocks(len(X)):
         gap[rows] = certificate(X[rows], D, A[rows], lam)[0]
     return gap
 
@@ -181,7 +182,7 @@ def lambda_max(X: Array, D: Array) -> Array:
     D = as_matrix(D, "D", n_columns=X.shape[1])
     r, p = D.shape
     out = np.empty(len(X))
-    for rows in _blocks(len(X)):
+    for rows in row_blocks(len(X)):
         out[rows] = np.abs(X[rows] @ D.T).max(axis=1)
     return out * (2.0 * r / p)
 
@@ -191,7 +192,8 @@ def _checked(X: Array, D: Array, A: Array, lam: float) -> tuple[Array, Array, Ar
     X = as_matrix(X, "X")
     D = as_matrix(D, "D", n_columns=X.shape[1])
     # Codes may hold NaN after an overflow; the gap is then NaN too, which tells the caller.
-    return X, D, as_matrix(A, "A", n_rows=len(X), n_columns=len(D), finite=False)
+    A = as_matrix(A, "A", n_rows=len(X), n_columns=len(D), finite=False)
+    return np.ascontiguousarray(X), np.ascontiguousarray(D), np.ascontiguousarray(A)
 
 
 def largest_penalty(dtype: DTypeLike) -> float:
@@ -204,5 +206,6 @@ def scale(X: Array) -> Array:
     return np.einsum("ij,ij->i", X, X, dtype=np.float64) / X.shape[1]
 
 
-def _blocks(n: int) -> list[slice]:
+def row_blocks(n: int) -> list[slice]:
+    """Blocks of neighbouring rows, so that work space does not grow with their number ``n``."""
     return [slice(i, min(i + _BLOCK, n)) for i in range(0, n, _BLOCK)]

@@ -15,12 +15,11 @@ from numba import prange
 from zsl.checks import Array
 from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.products import gram, product
+from zsl.sparse.problem import row_blocks, row_objectives
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 # With a larger share of non-zeros than this matrix products are faster.
 _DENSE = 0.12
-# Rows whose dense codes are held at once.
-_BLOCK = 2048
 
 
 def compressed(A: Array) -> sp.csr_array:
@@ -56,9 +55,9 @@ def accumulate(A: sp.csr_array, X: Array, AtA: Array, AtX: Array | None, *, keep
         AtA *= keep
         if AtX is not None:
             AtX *= keep
-        for rows in _blocks(A):
+        for rows in row_blocks(A.shape[0]):
             transposed = np.ascontiguousarray(A[rows].toarray().T)
-            AtA += gram(transposed) * transposed.dtype.type(add)
+            AtA += gram(transposed.astype(np.float64, copy=False)) * add
             if AtX is not None:
                 AtX += product(transposed, X[rows]) * AtX.dtype.type(add)
         return
@@ -71,24 +70,17 @@ def accumulate(A: sp.csr_array, X: Array, AtA: Array, AtX: Array | None, *, keep
 
 def total_objective(X: Array, D: Array, A: sp.csr_array, lam: float) -> float:
     """Sum of :func:`zsl.sparse.objective` over the rows of X (n, p) with codes A (n, r), in float64."""
+    if _is_dense(A):
+        blocks = row_blocks(len(X))
+        return float(sum(row_objectives(X[rows], D, A[rows].toarray(), lam).sum() for rows in blocks))
     r, p = D.shape
     fit = np.empty(len(X))
-    if _is_dense(A):
-        D64 = D.astype(np.float64, copy=False)
-        for rows in _blocks(A):
-            R = X[rows] - product(A[rows].toarray().astype(np.float64, copy=False), D64)
-            fit[rows] = np.einsum("ij,ij->i", R, R)
-    else:
-        _squared_residuals(X, D, A.indptr, A.indices, A.data, fit)
+    _squared_residuals(X, D, A.indptr, A.indices, A.data, fit)
     return float(fit.sum()) / p + lam / r * float(np.abs(A.data).sum(dtype=np.float64))
 
 
 def _is_dense(A: sp.csr_array) -> bool:
     return A.nnz > _DENSE * A.shape[0] * A.shape[1]
-
-
-def _blocks(A: sp.csr_array) -> list[slice]:
-    return [slice(i, i + _BLOCK) for i in range(0, A.shape[0], _BLOCK)]
 
 
 @njit()

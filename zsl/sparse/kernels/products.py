@@ -70,6 +70,17 @@ def blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def strip_rows(n: int, about: int) -> int:
+    """Rows of a strip if ``n`` rows are divided into strips of at most ``about`` rows, an even number for two cores.
+
+    Examples
+    --------
+    >>> strip_rows(600, about=256)
+    150
+    """
+    return -(-n // (2 * -(-n // (2 * about))))
+
+
 @contextmanager
 def one_thread_each() -> Iterator[None]:
     """Give BLAS one thread while numba's threads call it, each for a strip of rows."""
@@ -102,8 +113,7 @@ def product(A: Array, B: Array) -> Array:
     with one_thread_each():
         if out.size * len(B) <= _SMALL:
             return np.matmul(A, B, out=out)
-        # An even number of strips, for two cores.
-        _strips(A, B, out, -(-n // (2 * -(-n // (2 * _STRIP)))))
+        _strips(A, B, out, strip_rows(n, _STRIP))
     return out
 
 

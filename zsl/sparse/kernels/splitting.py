@@ -10,7 +10,7 @@ from numba import prange
 from zsl.checks import Array
 from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.factor import FAST
-from zsl.sparse.kernels.products import one_thread_each
+from zsl.sparse.kernels.products import one_thread_each, strip_rows
 
 # Rows of a strip, about: one thread takes a strip through all rounds. BLAS reads all of M for each strip and round, so
 # short strips would be slow.
@@ -53,9 +53,8 @@ def rounds(Q: Array, Z: Array, U: Array, M: Array, t: Array, rho: float, relax: 
         small.
     """
     number = Z.dtype.type
-    n_strips = 2 * -(-len(Z) // (2 * _STRIP))  # an even number, for two cores
     with one_thread_each():
-        sums = _rounds(Q, Z, U, M, t, number(rho), number(relax), n_rounds, -(-len(Z) // n_strips)).sum(axis=0)
+        sums = _rounds(Q, Z, U, M, t, number(rho), number(relax), n_rounds, strip_rows(len(Z), _STRIP)).sum(axis=0)
     primal, change, codes, duals = np.sqrt(sums)
     return float(np.clip(primal * duals / max(rho * change * codes, 1e-300), 1e-3, 1e3))
 
@@ -64,45 +63,33 @@ def rounds(Q: Array, Z: Array, U: Array, M: Array, t: Array, rho: float, relax: 
 def _rounds(Q, Z, U, M, t, rho, relax, n_rounds, strip):
     n, r = Z.shape
     n_strips = (n + strip - 1) // strip
-    sums = np.zeros((n_strips, 4))
+    sums, zero = np.zeros((n_strips, 4)), rho * 0
     for w in prange(n_strips):
         low, high = w * strip, min(n, (w + 1) * strip)
         z0 = Z[low:high].copy()
         right, a = np.empty_like(z0), np.empty_like(z0)
-        for k in range(n_rounds):
+        for _ in range(n_rounds):
             for i in range(high - low):
                 q, z, u, start, out = Q[low + i], Z[low + i], U[low + i], z0[i], right[i]
                 for j in range(r):
                     out[j] = (q[j] - u[j]) + rho * (z[j] - start[j])
             np.dot(right, M, a)
+            sums[w] = 0
             for i in range(high - low):
                 z, u, start, step, limit = Z[low + i], U[low + i], z0[i], a[i], t[low + i]
-                if k == n_rounds - 1:
-                    _last(z, u, start, step, limit, rho, relax, sums[w])
-                    continue
+                primal, change, codes, duals = zero, zero, zero, zero
                 for j in range(r):
-                    v = rho * (relax * (start[j] + step[j]) + (1 - relax) * z[j]) + u[j]
+                    ridge, old = start[j] + step[j], z[j]
+                    v = rho * (relax * ridge + (1 - relax) * old) + u[j]
                     dual = min(max(v, -limit), limit)
-                    u[j] = dual
-                    z[j] = (v - dual) / rho
+                    new = (v - dual) / rho
+                    u[j], z[j] = dual, new
+                    primal += (ridge - new) * (ridge - new)
+                    change += (new - old) * (new - old)
+                    codes += new * new
+                    duals += dual * dual
+                sums[w, 0] += primal
+                sums[w, 1] += change
+                sums[w, 2] += codes
+                sums[w, 3] += duals
     return sums
-
-
-@njit(fastmath=FAST)
-def _last(z, u, start, step, limit, rho, relax, sums):
-    """The last round of a row, which also adds up the squares of ``a - z``, the change of z, z and u."""
-    primal, change, codes, duals = 0.0, 0.0, 0.0, 0.0
-    for j in range(len(z)):
-        a = start[j] + step[j]
-        v = rho * (relax * a + (1 - relax) * z[j]) + u[j]
-        dual = min(max(v, -limit), limit)
-        new = (v - dual) / rho
-        primal += (a - new) ** 2
-        change += (new - z[j]) ** 2
-        codes += new * new
-        duals += dual * dual
-        u[j], z[j] = dual, new
-    sums[0] += primal
-    sums[1] += change
-    sums[2] += codes
-    sums[3] += duals

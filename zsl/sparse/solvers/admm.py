@@ -20,11 +20,11 @@ import numpy as np
 import scipy.linalg
 
 from zsl.checks import Array
-from zsl.sparse.kernels.products import gram
+from zsl.sparse.kernels.products import gram, one_thread_each
 from zsl.sparse.kernels.splitting import rounds
 from zsl.sparse.problem import Codes, certificate, scale
 
-# Rows that are iterated together, and of the first block, on which rho is settled.
+# Numbers of rows: of a block, whose rows go through the rounds together, and of the first block, which settles rho.
 _BLOCK, _FIRST_BLOCK = 2048, 256
 # Rounds between two certificates; a certificate costs as much as three or four rounds.
 _FIRST, _FEWEST, _MOST = 10, 5, 30
@@ -34,12 +34,12 @@ _FALL = 0.2
 _RELAX = 1.8
 # For this tolerance and larger ones, rounds run in single precision.
 _LOOSE = 1e-7
-# At first rho is this multiple of the penalty over the root mean square of the codes.
+# The first rho is this multiple of t, the penalty, over the root mean square of the codes.
 _PENALTY = 0.8
-# Fewest rounds are needed where the balance (:func:`zsl.sparse.kernels.splitting.rounds`) is 0.3 to 1.5 after the first
-# rounds (measured with 60 to 900 non-zeros, for atoms that are samples and for learned ones). rho is multiplied by the
-# balance to this power, at the first check if the balance is off by more than the first factor, and later if it is off
-# by more than the second.
+# A code needs the fewest rounds if the balance (:func:`zsl.sparse.kernels.splitting.rounds`) is 0.3 to 1.5 after the
+# first rounds; this was measured with 60 to 900 non-zeros, for atoms that are samples and for learned ones. Where the
+# balance is off by more than _NEAR at the first check, or by more than _FAR later, rho is multiplied by the balance to
+# the power _POWER.
 _POWER, _NEAR, _FAR = 0.75, 1.3, 10.0
 
 
@@ -62,6 +62,8 @@ def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max
 class _Splitting:
     """What the blocks share: the dictionary, rho and the inverse that belongs to it."""
 
+    inverse: Array
+
     def __init__(self, D: Array, lam: float, tol: float, max_iter: int) -> None:
         r, p = D.shape
         self.lam, self.tol, self.max_iter, self.t = lam, tol, max_iter, lam * p / (2 * r)
@@ -70,10 +72,10 @@ class _Splitting:
         self.G = gram(D.astype(self.dtype, copy=False))
         self.mean = float(np.trace(self.G)) / r
         self.rho, self.steps, self.checks = 0.0, _FIRST, 0
-        self.inverse: Array = self.G
 
     def improve(self, X: Array, A: Array, gap: Array) -> int:
         """Write better codes to A and their gaps to ``gap``; return the rounds used."""
+        A[~(scale(X) > 0)] = 0  # the code of a zero row, whatever the start
         gap[:], Q = certificate(X, self.D, A, self.lam)
         limit = self.tol * scale(X)
         todo = np.flatnonzero(gap > limit)
@@ -118,19 +120,23 @@ class _Splitting:
 
 
 def _inverse(G: Array, rho: float) -> Array:
-    """``(G + rho I)^-1``, in double precision where G is too badly conditioned for its own."""
+    """``(G + rho I)^-1``, the same to the bit for any number of threads.
+
+    It is computed in double precision where G is too badly conditioned for its own.
+    """
     if np.trace(G) * np.finfo(G.dtype).eps > 1e-2 * rho:
         G = G.astype(np.float64)
     H = G.copy()
     H[np.diag_indices_from(H)] += H.dtype.type(rho)
-    factor = scipy.linalg.cholesky(H, lower=True, overwrite_a=True, check_finite=False)
-    (potri,) = scipy.linalg.get_lapack_funcs(("potri",), (factor,))
-    lower = np.tril(potri(factor, lower=1, overwrite_c=1)[0])
+    with one_thread_each():
+        factor = scipy.linalg.cholesky(H, lower=True, overwrite_a=True, check_finite=False)
+        (potri,) = scipy.linalg.get_lapack_funcs(("potri",), (factor,))
+        lower = np.tril(potri(factor, lower=1, overwrite_c=1)[0])
     return lower + np.tril(lower, -1).T
 
 
 def _next_steps(steps: int, before: Array, now: Array) -> int:
-    """The rounds that the median row still needs, if its gap goes on falling by the same factor."""
+    """The rounds until four of five rows are done, if their gaps go on falling as that of the median row did."""
     if not len(now):
         return steps
     fall = float(np.median(np.log(np.maximum(before, 1e-300) / now))) / steps

@@ -15,14 +15,14 @@ from zsl.sparse.kernels.small_batch import solve_small_batch
 from zsl.sparse.problem import Codes, scale
 from zsl.sparse.solvers import active_set, admm
 
-# Fewer rows or atoms than this are left to the active set.
+# The active set solves problems with fewer rows or fewer atoms than this.
 _MIN_ROWS, _MIN_ATOMS = 64, 256
 # Rows that are coded first, to this tolerance, to learn how many non-zeros codes have.
 _PROBED, _ROUGH = 4, 1e-2
 # ADMM is the faster one where k^3 is more than this multiple of r^2 (measured for r from 80 to 2560: 5 to 19), and
 # where its inverse, which costs as much as r / 8 rows, is shared by enough rows.
 _SWITCH, _INVERSE = 8, 8
-# Rows that ADMM has not finished after this many rounds are left to the active set.
+# The active set solves the rows that ADMM has not finished after this many rounds.
 _MOST_ROUNDS = 200
 
 
@@ -32,6 +32,7 @@ def solve(
     """The active set, or ADMM; arguments and result as in :func:`zsl.sparse.sparse_encode`."""
     if len(X) < _MIN_ROWS or len(D) < _MIN_ATOMS or not _is_dense(X, D, lam, init, max_iter):
         return active_set.solve(X, D, lam, init=init, tol=tol, max_iter=max_iter)
+    check_no_overflow(D, "D", allow_tiny=True)
     tol = max(tol, rough)
     A, gap, n_iter = admm.solve(X, D, lam, init=init, tol=tol, max_iter=min(max_iter, _MOST_ROUNDS))
     missed = np.flatnonzero(~(gap <= tol * scale(X)))
@@ -44,13 +45,12 @@ def solve(
 def _is_dense(X: Array, D: Array, lam: float, init: Array | None, max_iter: int) -> bool:
     """Whether codes have so many non-zeros that ADMM is the faster solver."""
     n, r = len(X), len(D)
-    check_no_overflow(D, "D", allow_tiny=True)
     if init is None or not init.any():
         rows = X[np.linspace(0, n - 1, _PROBED).astype(np.int64)]
         A = np.zeros((_PROBED, r), X.dtype)
         gap, _ = solve_small_batch(rows, D, lam, A, _ROUGH, max_iter)
         if not (gap <= _ROUGH * scale(rows)).all():
-            return True  # more non-zeros than a working set may have
+            return True  # these codes have more non-zeros than a working set may hold
     else:
         A = init
     k = np.count_nonzero(A) / len(A)
