@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from zsl.errors import UserError
-from zsl.sparse.dictionary import gradient_atoms, ridge_atoms, unit_atoms, unit_ball_atoms
+from zsl.sparse.dictionary import RidgeAtoms, gradient_atoms, ridge_atoms, unit_atoms, unit_ball_atoms
 
 
 def statistics(rng, n=30, r=5, p=4):
@@ -42,6 +42,19 @@ def test_ridge_agrees_with_scikit_learn(rng):
     # sklearn: |X - A D|^2 + alpha |D|^2, n times ours.
     expected = Ridge(alpha=0.1 * len(X), fit_intercept=False).fit(A, X).coef_.T
     assert_allclose(ridge_atoms(AtA, AtX, 0.1), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("M", [1, 3, 30])  # of 40 atoms: by a change of low rank, and by a new factorisation
+def test_ridge_with_a_few_rows_more(rng, M):
+    A, X, AtA, AtX = statistics(rng, n=60, r=40, p=3)
+    B, more, weight, beta = rng.standard_normal((M, 40)), rng.standard_normal((M, 3)), 0.7, 1e-3
+    # The same minimum as least squares over all rows, each times the root of its weight.
+    rows = np.vstack([A / 60**0.5, weight**0.5 * B, beta**0.5 * np.eye(40)])
+    targets = np.vstack([X / 60**0.5, weight**0.5 * more, np.zeros((40, 3))])
+    expected = np.linalg.lstsq(rows, targets)[0]
+    found = RidgeAtoms(AtA, AtX, beta).with_rows(B, more, weight)
+    assert_allclose(found, expected, atol=1e-9)
+    assert np.abs(found - ridge_atoms(AtA, AtX, beta)).max() > 1e-2
 
 
 def test_a_ridge_lost_in_rounding_is_said(rng):

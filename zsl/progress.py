@@ -122,7 +122,17 @@ def time_left(seconds: float, done: int, left: int) -> str:
     >>> time_left(90, done=3, left=4)
     'about 2 minutes left'
     """
-    rest = seconds / max(done, 1) * left
-    if rest < 90:
-        return f"about {max(round(rest), 1)} seconds left"
-    return f"about {rest / 60:.0f} minutes left" if rest < 5400 else f"about {rest / 3600:.1f} hours left"
+    return f"{duration(seconds / max(done, 1) * left)} left"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in words, as exact as an estimate is.
+
+    Examples
+    --------
+    >>> duration(200)
+    'about 3 minutes'
+    """
+    if seconds < 90:
+        return f"about {max(round(seconds), 1)} seconds"
+    return f"about {seconds / 60:.0f} minutes" if seconds < 5400 else f"about {seconds / 3600:.1f} hours"

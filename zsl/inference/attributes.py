@@ -15,6 +15,10 @@ from zsl.inference.optimisers import OPTIMISERS, AwareProblem, descend_together
 from zsl.inference.rules import TRANSDUCTIVE, attribute_rule
 from zsl.sparse.problem import Codes
 from zsl.sparse.problem import scale as data_scale
+from zsl.sparse.stacked import StackedCoder
+
+# Images whose codes are descended together.
+_BLOCK = 2048
 
 
 @runtime_checkable
@@ -264,7 +268,13 @@ def aware_codes(
     if batch:
         new, n_iter = descend_together(descend, problem, A, tol, max_iter)
     else:
-        new, n_iter = descend(problem, A, tol, max_iter)
+        new, n_iter = np.empty_like(A), np.empty(len(A), np.int64)
+        coder = StackedCoder(Dx, Dz, lam) if optimiser == "mm" and weight.any() else None
+        # Images do not depend on each other, so memory need not grow with their number.
+        for i in range(0, len(A), _BLOCK):
+            rows = np.arange(i, min(i + _BLOCK, len(A)))
+            part = problem.rows(rows)
+            new[rows], n_iter[rows] = descend(part.prepared(coder) if coder else part, A[rows], tol, max_iter)
     report = {"n_iter": n_iter}
     for name, codes in (("before", A), ("after", new)):
         report[f"objective_{name}"] = problem.batch_objective(codes) if batch else problem.objective(codes)

@@ -17,8 +17,8 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.inference.entropy import Kernel, entropy, entropy_gradient, log_assignment, log_mean_assignment
-from zsl.sparse import sparse_encode
 from zsl.sparse.problem import row_objectives, scale
+from zsl.sparse.stacked import StackedCoder
 
 # Times that the curvature is raised fourfold in one round of majorise-minimise; a row that still rises keeps its code.
 _MAX_RAISES = 12
@@ -49,10 +49,22 @@ class AwareProblem:
     """(L,) factor s of each image's prediction inside the entropy."""
     log_mean: Array | None = None
     """(M,) logarithm of a fixed mean assignment: H becomes H minus the cross-entropy with it (batch form)."""
+    coder: StackedCoder | None = None
+    """The solver of the LASSO in each round of majorise-minimise."""
+    C: Array | None = None
+    """(L, r) what the coder needs of the images."""
+
+    def prepared(self, coder: StackedCoder | None = None) -> AwareProblem:
+        """The problem with all products that the rounds of majorise-minimise share."""
+        if self.coder is not None:
+            return self
+        coder = coder or StackedCoder(self.Dx, self.Dz, self.lam)
+        return replace(self, coder=coder, C=coder.correlations(self.X))
 
     def rows(self, which: Array) -> AwareProblem:
         """The problem of some of the images."""
-        return replace(self, X=self.X[which], weight=self.weight[which], stretch=self.stretch[which])
+        C = None if self.C is None else self.C[which]
+        return replace(self, X=self.X[which], weight=self.weight[which], stretch=self.stretch[which], C=C)
 
     def lasso(self, A: Array) -> Array:
         """(L,) the objective without the entropy."""
@@ -103,7 +115,9 @@ def mm(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Arra
     limit, n_iter = tol * scale(problem.X), np.zeros(len(A), dtype=np.int64)
     A = A.copy()
     todo = np.flatnonzero(problem.weight > 0)
-    now = problem.rows(todo)
+    if not todo.size:
+        return A, n_iter
+    now = problem.prepared().rows(todo)
     curvature = now.curvature()
     lasso = now.lasso(A[todo])
     V = A[todo] @ problem.Dz
@@ -111,26 +125,24 @@ def mm(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Arra
     for _ in range(max_iter):
         if not todo.size:
             break
-        a, new = A[todo], A[todo]
         lasso_new, V_new, H_new = lasso.copy(), V.copy(), H.copy()
         trying = np.arange(len(todo))
         for _ in range(_MAX_RAISES):
             c = _rounded_up(curvature[trying], problem.Dz)
-            part = now.rows(trying)
-            z = stacked_lasso(part, V[trying] - g[trying] / c[:, None], c, a[trying], min(tol, _INNER_TOL))
+            part = now if len(trying) == len(todo) else now.rows(trying)
+            z = _codes(part, V[trying] - g[trying] / c[:, None], c, A[todo[trying]], min(tol, _INNER_TOL))
             v, value = z @ problem.Dz, part.lasso(z)
             h = part.term(v)[0]
             move = v - V[trying]
             ok = h <= H[trying] + _dot(g[trying], move) + c / 2 * _dot(move, move) + 1e-12 * np.abs(H[trying])
             ok &= value + h <= lasso[trying] + H[trying]
             good = trying[ok]
-            new[good], lasso_new[good], V_new[good], H_new[good] = z[ok], value[ok], v[ok], h[ok]
+            A[todo[good]], lasso_new[good], V_new[good], H_new[good] = z[ok], value[ok], v[ok], h[ok]
             trying = trying[~ok]
             if not trying.size:
                 break
             curvature[trying] *= 4
         gain = lasso + H - lasso_new - H_new
-        A[todo] = new
         n_iter[todo] += 1
         alive = gain > limit[todo]
         todo, curvature, now = todo[alive], curvature[alive] / 2, now.rows(alive)
@@ -176,6 +188,7 @@ def descend_together(
     if not (problem.weight > 0).any():
         return A.copy(), n_iter
     limit = tol * float(scale(problem.X).sum())
+    problem = problem.prepared() if optimise is mm else problem
     now, total = _with_mean(problem, A)
     frozen = _FROZEN
     while n_iter.max() < max_iter:
@@ -207,24 +220,20 @@ def _with_mean(problem: AwareProblem, A: Array) -> tuple[AwareProblem, float]:
     return now, float(now.objective(A).sum())
 
 
-def stacked_lasso(problem: AwareProblem, target: Array, c: Array, A: Array, tol: float) -> Array:
+def _codes(problem: AwareProblem, target: Array, c: Array, A: Array, tol: float) -> Array:
     """Codes (L, r) that minimise ``1/p |x - a Dx|^2 + c/2 |a Dz - target|^2 + lam/r |a|_1``, started from A.
 
-    ``target`` (L, q), ``c`` (L,). Rows of equal c are one call of :func:`zsl.sparse.sparse_encode`.
+    ``target`` (L, q), ``c`` (L,). Rows of equal c are coded together.
     """
-    p, q = problem.X.shape[1], problem.Dz.shape[1]
+    assert problem.coder is not None
+    assert problem.C is not None
+    values = np.unique(c)
+    if len(values) == 1:
+        return problem.coder.codes(problem.X, problem.C, target, float(values[0]), A, tol)
     new = np.empty_like(A)
-    for value in np.unique(c):
+    for value in values:
         rows = np.flatnonzero(c == value)
-        root = np.sqrt(value * p / 2)
-        codes = sparse_encode(
-            np.hstack([problem.X[rows], root * target[rows]]),
-            np.hstack([problem.Dx, root * problem.Dz]),
-            problem.lam * p / (p + q),  # the solver's data term has 1/(p + q) where Eq. (7) has 1/p
-            init=A[rows],
-            tol=tol,
-        )
-        new[rows] = codes.A
+        new[rows] = problem.coder.codes(problem.X[rows], problem.C[rows], target[rows], float(value), A[rows], tol)
     return new
 
 

@@ -17,7 +17,7 @@ from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, che
 from zsl.errors import UserError
 from zsl.linalg import squared_distances
 from zsl.models.base import PredictMixin, check_fitted, check_training
-from zsl.models.coupling import ImageAttributes, Joint, Visual, semantic_atoms
+from zsl.models.coupling import ImageAttributes, Joint, SemanticAtoms, Visual
 from zsl.sparse import Codes, Encoder, lambda_max, objective, sparse_encode
 from zsl.sparse.checkpoint import Checkpoint, check_name, fingerprint
 from zsl.sparse.dictionary import unit_atoms
@@ -27,7 +27,7 @@ from zsl.sparse.state import State
 
 # The default number of atoms stays below this limit, so that learning takes minutes and not hours on two cores.
 MAX_ATOMS = 2560
-# Rows that are read at once.
+# Rows that are read at once, and images whose lambda_max is computed.
 _BLOCK = 4096
 
 
@@ -54,8 +54,9 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     lam : float > 0, optional
         The penalty lambda of Eq. (5), before the 1/r. If ``lam`` is given, ``lam_relative`` is not used.
     lam_relative : float > 0
-        lambda as a share of the mean lambda at which the codes of the training images vanish under the initial
-        dictionary (:func:`zsl.sparse.lambda_max`). A share means the same for all features and all r.
+        lambda as a share of the mean lambda at which the codes of the training images (of 4096 of them, if there are
+        more) vanish under the initial dictionary (:func:`zsl.sparse.lambda_max`). A share means the same for all
+        features and all r.
     beta : float > 0
         Ridge penalty on ``Dz``, and with ``atoms="ridge"`` also on ``Dx``.
     n_iter : int >= 0
@@ -297,16 +298,12 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
 
         The seen images enter through ``A'A/n`` (r, r), ``A'Z/n`` (r, q) and ``|Z|^2/n`` in double precision.
         """
-        r, q = AtZ.shape
-        weight = self._unseen_weight(n)
-        Dz = semantic_atoms(AtA, AtZ, np.zeros((r, q)), self.beta, self.atoms == "unit_ball")
-        B = np.zeros((len(Z_unseen) if weight else 0, r), Z_unseen.dtype)
+        (r, q), weight = AtZ.shape, self._unseen_weight(n)
+        best = SemanticAtoms(AtA, AtZ, self.beta, self.atoms == "unit_ball")
+        Dz, B = np.zeros((r, q)), np.zeros((len(Z_unseen) if weight else 0, r), Z_unseen.dtype)
         self.objective_z_, self.gap_z_, worst = [], [], 0.0
         for iteration in range(self.n_iter + 1 if weight else 1):
-            if iteration:
-                H, C = AtA + weight * B.T @ B, AtZ + weight * B.T @ Z_unseen
-                Dz = semantic_atoms(H, C, Dz, self.beta, self.atoms == "unit_ball")
-            Dz = Dz.astype(Z_unseen.dtype, copy=False)
+            Dz = best.atoms(Dz, B, Z_unseen, weight if iteration else 0.0).astype(Z_unseen.dtype, copy=False)
             left = ZZ - 2 * float(np.vdot(Dz, AtZ)) + float(np.vdot(Dz, AtA @ Dz))
             value, gaps = (left + self.beta * float(np.vdot(Dz, Dz))) / q, 0.0
             if weight:
@@ -347,4 +344,6 @@ def initial_atoms(X: Array, r: int, how: str, rng: np.random.Generator) -> Array
 
 
 def _mean_lambda_max(X: Array, D: Array) -> float:
-    return sum(float(lambda_max(X[i : i + _BLOCK], D).sum()) for i in range(0, len(X), _BLOCK)) / len(X)
+    """The mean of :func:`zsl.sparse.lambda_max` over the images, or over as many as a block has, spread evenly."""
+    which = slice(None) if len(X) <= _BLOCK else np.linspace(0, len(X) - 1, _BLOCK).astype(np.int64)
+    return float(lambda_max(X[which], D).mean())

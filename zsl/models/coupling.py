@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from zsl.checks import Array
 from zsl.sparse import Codes, objective
-from zsl.sparse.dictionary import gradient_atoms, ridge_atoms, square, unit_atoms, unit_ball_atoms
+from zsl.sparse.dictionary import RidgeAtoms, gradient_atoms, ridge_atoms, square, unit_atoms, unit_ball_atoms
 
 # Rows that are handled at once where memory must not grow with their number.
 _BLOCK = 4096
@@ -137,7 +137,9 @@ class Joint(Visual):
         """Initial stacked atoms: ``Dx``, and the ``Dz`` that fits the codes of the images ``sample`` under ``Dx``."""
         A = self.encode(np.ascontiguousarray(self.X[sample]), Dx, None).A
         AtA, AtZ = A.T @ A / len(A), A.T @ self.attributes.Z[sample] / len(A)
-        Dz = semantic_atoms(AtA, AtZ, np.zeros((len(Dx), AtZ.shape[1]), Dx.dtype), self.beta_z, not self.beta)
+        none = np.zeros((0, len(Dx)), Dx.dtype)
+        start = np.zeros((len(Dx), AtZ.shape[1]), Dx.dtype)
+        Dz = SemanticAtoms(AtA, AtZ, self.beta_z, not self.beta).atoms(start, none, self.Z_unseen, 0.0)
         return self.stacked(Dx, Dz)
 
     def rows(self, which: slice | Array) -> Array:
@@ -155,8 +157,7 @@ class Joint(Visual):
     def update(self, AtA: Array, AtX: Array, D: Array, B: Array) -> Array:
         (Dx, Dz), (of_X, of_Z) = self.split(D), self.split(AtX)
         Dx = super().update(AtA, of_X, Dx, B)
-        H, C = AtA + self.weight * B.T @ B, of_Z + self.weight * B.T @ self.Z_unseen
-        Dz = semantic_atoms(H, C, Dz, self.beta_z, not self.beta)
+        Dz = SemanticAtoms(AtA, of_Z, self.beta_z, not self.beta).atoms(Dz, B, self.Z_unseen, self.weight)
         return self.stacked(Dx, Dz.astype(D.dtype, copy=False))
 
     def new_atoms(self, D: Array, which: Array, sources: Array) -> Array:
@@ -168,9 +169,28 @@ class Joint(Visual):
         return np.zeros(())
 
 
-def semantic_atoms(AtA: Array, AtZ: Array, Dz: Array, beta: float, in_ball: bool) -> Array:
-    """The minimiser over Dz: in closed form if that lies in the unit ball, else by descent from ``Dz``."""
-    free = ridge_atoms(AtA, AtZ, beta)
-    if not in_ball or np.linalg.norm(free, axis=1).max() <= 1:
-        return free
-    return unit_ball_atoms(AtA, AtZ, Dz, beta, n_passes=10)
+class SemanticAtoms:
+    """The minimisers of Eq. (4) over Dz for fixed codes of the seen images and several codes B of the unseen classes.
+
+    Parameters
+    ----------
+    AtA : (r, r)
+    AtZ : (r, q)
+    beta : float > 0
+    in_ball : bool
+        Whether atoms are confined to the unit ball. The minimiser is then found by descent where that of the free
+        problem, which has a closed form, lies outside.
+    """
+
+    def __init__(self, AtA: Array, AtZ: Array, beta: float, in_ball: bool) -> None:
+        self.AtA, self.AtZ, self.beta, self.in_ball = AtA, AtZ, beta, in_ball
+        self._free = RidgeAtoms(AtA, AtZ, beta)
+
+    def atoms(self, Dz: Array, B: Array, Z: Array, weight: float) -> Array:
+        """The atoms (r, q) if classes Z (M, q) with codes B (M, r) have a weight; ``Dz`` is where a descent starts."""
+        rows = bool(len(B) and weight)
+        free = self._free.with_rows(B, Z, weight) if rows else self._free.atoms
+        if not self.in_ball or np.linalg.norm(free, axis=1).max() <= 1:
+            return free
+        H, C = (self.AtA + weight * B.T @ B, self.AtZ + weight * B.T @ Z) if rows else (self.AtA, self.AtZ)
+        return unit_ball_atoms(H, C, Dz, self.beta, n_passes=10)

@@ -12,8 +12,6 @@ which is the data term of Eqs. (3)-(4) up to a constant; atoms may be confined t
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import scipy.linalg
 
@@ -26,6 +24,8 @@ from zsl.sparse.kernels.products import product
 _BLOCK, _STEP = 256, 64
 # Atoms that are compared with all others at once.
 _COMPARED = 256
+# A change of rank M is cheaper than a new factorisation for at least this many times M atoms.
+_FEW = 4
 
 
 def ridge_atoms(AtA: Array, AtX: Array, beta: float) -> Array:
@@ -52,19 +52,63 @@ def ridge_atoms(AtA: Array, AtX: Array, beta: float) -> Array:
     >>> ridge_atoms(np.array([[1.0]]), np.array([[2.0, 4.0]]), beta=1.0)
     array([[1., 2.]])
     """
-    # Long codes need double precision, whatever the dtype of the atoms.
-    H = AtA.astype(np.float64)
-    H[np.diag_indices_from(H)] += beta
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", scipy.linalg.LinAlgWarning)
-            D = scipy.linalg.solve(H, AtX, assume_a="pos", overwrite_a=True)
+    return RidgeAtoms(AtA, AtX, beta).atoms
+
+
+class RidgeAtoms:
+    """The atoms of :func:`ridge_atoms`, and those for some rows more, from one factorisation.
+
+    Parameters
+    ----------
+    AtA : (r, r)
+    AtX : (r, p)
+    beta : float > 0
+
+    Attributes
+    ----------
+    atoms : (r, p)
+        ``(AtA + beta I)^-1 AtX``.
+
+    Raises
+    ------
+    UserError
+        If beta is lost in rounding, as in :func:`ridge_atoms`.
+    """
+
+    def __init__(self, AtA: Array, AtX: Array, beta: float) -> None:
+        self._given = AtA, AtX, beta
+        # Long codes need double precision, whatever the dtype of the atoms.
+        H = AtA.astype(np.float64)
+        H[np.diag_indices_from(H)] += beta
+        size = float(np.abs(H).sum(axis=0).max())
+        try:
+            self._factor = scipy.linalg.cho_factor(H, lower=True, overwrite_a=True)
+            (condition,) = scipy.linalg.get_lapack_funcs(("pocon",), (H,))
+            if not condition(self._factor[0], size, uplo="L")[0] >= np.finfo(np.float64).eps:
+                raise np.linalg.LinAlgError
+        except np.linalg.LinAlgError:
+            raise UserError(
+                f"beta={beta:g} is lost in rounding beside codes whose mean squared length is {np.trace(AtA):.3g}; "
+                "bring features to unit length (feature.l2=true) or set a larger beta (model.beta)."
+            ) from None
+        self._exact = scipy.linalg.cho_solve(self._factor, AtX)
+        self.atoms: Array = self._exact.astype(AtX.dtype, copy=False)
+
+    def with_rows(self, B: Array, X: Array, weight: float) -> Array:
+        """The atoms (r, p) for ``AtA + weight B'B`` and ``AtX + weight B'X``, given X (M, p) and codes B (M, r).
+
+        The change of ``AtA`` has rank M, so its inverse follows by the formula of Sherman, Morrison and Woodbury.
+        """
+        AtA, AtX, beta = self._given
+        B, X = B.astype(np.float64, copy=False), X.astype(np.float64, copy=False)
+        if _FEW * len(B) > len(AtA):
+            return RidgeAtoms(AtA + weight * B.T @ B, AtX + weight * B.T @ X, beta).atoms
+        P = scipy.linalg.cho_solve(self._factor, B.T)
+        D = self._exact + weight * P @ X
+        S = B @ P
+        S[np.diag_indices_from(S)] += 1 / weight
+        D -= P @ scipy.linalg.solve(S, B @ D, assume_a="pos")
         return D.astype(AtX.dtype, copy=False)
-    except (np.linalg.LinAlgError, scipy.linalg.LinAlgWarning):
-        raise UserError(
-            f"beta={beta:g} is lost in rounding beside codes whose mean squared length is {np.trace(AtA):.3g}; "
-            "bring features to unit length (feature.l2=true) or set a larger beta (model.beta)."
-        ) from None
 
 
 def unit_ball_atoms(AtA: Array, AtX: Array, D: Array, beta: float = 0.0, *, n_passes: int = 1) -> Array:

@@ -27,9 +27,11 @@ from zsl.errors import raise_if_interrupted
 from zsl.progress import Bar
 from zsl.sparse.checkpoint import Checkpoint
 from zsl.sparse.dictionary import duplicate_atoms
-from zsl.sparse.problem import Codes, scale
+from zsl.sparse.kernels.residuals import compressed
+from zsl.sparse.outlook import announce, say_if_dense
+from zsl.sparse.problem import Codes, row_objectives, scale
 from zsl.sparse.state import State
-from zsl.sparse.statistics import accumulate, compressed, total_objective
+from zsl.sparse.statistics import accumulate
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +44,7 @@ _ROUGH, _SHARE, _EXACT = 1e-2, 2.0, 1e-6
 # classes even if the rows are sorted.
 _RUNS = 64
 
-
-# X, D, codes to start from, and a tolerance that may replace a smaller one.
+# X, D, codes to start from, a tolerance that may replace a smaller one.
 Encode = Callable[[Array, Array, "Array | None", float], Codes]
 
 
@@ -128,6 +129,9 @@ def learn(
     if checkpoint and (saved := checkpoint.load()) is not None:
         state.restore(saved)
         log.info("going on from %s: iteration %d of %d", checkpoint.path, state.iteration, n_iter)
+    else:
+        first = 0.0 if batch_size else _ROUGH
+        announce(task.rows, task.n_rows, D, lambda X, D: encode(X, D, None, first), n_iter + last_pass)
     learner = _Learner(task, encode, lam, n_iter, tol, batch_size, forgetting, state, last_pass)
     with Bar("learning a dictionary", learner.n_steps, learner.n_done) as bar:
         while not learner.finished:
@@ -204,7 +208,7 @@ class _Learner:
         dense, gap, _ = self.encode(X, s.D, start, s.rough)
         A = compressed(dense)
         del dense, start
-        s.value += total_objective(X, s.D, A, self.lam)
+        s.value += float(row_objectives(X, s.D, A, self.lam).sum())
         s.gap += float(gap.sum())
         s.gap_max = max(s.gap_max, float(gap.max()))
         s.square += float(scale(X).sum())
@@ -245,8 +249,8 @@ class _Learner:
 
     def _batch(self, k: int) -> Array:
         """Row numbers of online batch k of this pass."""
-        per_batch = -(-self.size // self.run)
-        runs = np.sort(self.state.order[k * per_batch : (k + 1) * per_batch])
+        m = -(-self.size // self.run)
+        runs = np.sort(self.state.order[k * m : (k + 1) * m])
         rows = (runs[:, None] * self.run + np.arange(self.run)).ravel()
         return rows[rows < self.task.n_rows]
 
@@ -273,6 +277,8 @@ class _Learner:
             # The codes were too rough for this small a step: code the rows once more, from where they are.
             s.rough = s.rough / 10 if s.rough > _EXACT else 0.0
             return
+        if s.iteration == min(1, self.n_iter):  # initial atoms that are samples make codes sparser than learned ones
+            say_if_dense(s.n_nonzero / s.n_seen, s.D.shape[1])
         s.objectives.append(value)
         s.gaps.append(s.gap / s.n_seen)
         if not self.last:
@@ -283,7 +289,7 @@ class _Learner:
         if self.batch_size is None and not self.finished:
             if self.tol and fall < self.tol * value and not s.redrawn[-1]:
                 s.iteration = self.n_iter
-            # Exact codes of a dictionary that is about to change are wasted; the last pass is solved to the end.
+            # Exact codes of a dictionary that is about to change are wasted; the last pass is exact.
             s.rough = 0.0 if self.last else min(s.rough, max(_SHARE * fall, 0.0) * s.n_seen / s.square)
 
     def _add_extra(self, n: int) -> None:

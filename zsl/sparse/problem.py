@@ -14,10 +14,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
 from zsl.checks import Array, NonNegative, as_matrix, check_value
 from zsl.sparse.kernels.products import product
+from zsl.sparse.kernels.residuals import compressed, is_dense, residuals_and_lengths
 
 # Rows per block where a whole (n, p) residual would otherwise be held in float64.
 _BLOCK = 4096
@@ -92,15 +94,19 @@ def objective(X: Array, D: Array, A: Array, lam: float) -> Array:
     return row_objectives(*_checked(X, D, A, lam), lam)
 
 
-def row_objectives(X: Array, D: Array, A: Array, lam: float) -> Array:
-    """:func:`objective` without its checks, for arguments that are known to fit together."""
+def row_objectives(X: Array, D: Array, A: Array | sp.csr_array, lam: float) -> Array:
+    """:func:`objective` without its checks, for arguments that are known to fit together; A may be a csr_array."""
     r, p = D.shape
-    fit = np.empty(len(X))
+    if not is_dense(A):
+        fit, length = residuals_and_lengths(X, D, A if isinstance(A, sp.csr_array) else compressed(A))
+        return fit / p + lam / r * length
+    fit, length = np.empty(len(X)), np.empty(len(X))
     D = D.astype(np.float64, copy=False)
     for rows in row_blocks(len(X)):
-        R = X[rows].astype(np.float64, copy=False) - product(A[rows].astype(np.float64, copy=False), D)
-        fit[rows] = np.einsum("ij,ij->i", R, R)
-    return fit / p + lam / r * np.abs(A).sum(axis=1, dtype=np.float64)
+        a = (A[rows].toarray() if isinstance(A, sp.csr_array) else A[rows]).astype(np.float64, copy=False)
+        R = X[rows].astype(np.float64, copy=False) - product(a, D)
+        fit[rows], length[rows] = np.einsum("ij,ij->i", R, R), np.abs(a).sum(axis=1)
+    return fit / p + lam / r * length
 
 
 def duality_gap(X: Array, D: Array, A: Array, lam: float) -> Array:

@@ -57,6 +57,50 @@ _solve_rows_parallel = njit(parallel=True)(_solve_rows)
 _solve_rows_serial = njit()(_solve_rows)
 
 
+def _search_rows(G, C, xx, p, t, tol, max_iter, floor, A, gap, n_threads):
+    """Write the codes of all rows to ``A``, and their gaps as far as products without X and D tell."""
+    n, r = C.shape
+    width = r + 3 * PAD
+    floats = np.empty((n_threads, 9, width), C.dtype)
+    ints = np.empty((n_threads, 3, width), np.int64)
+    counts = np.empty((n_threads, 64), np.int64)
+    flags = np.empty((n_threads, 2, width), np.bool_)
+    U = np.empty((n_threads, width, width), C.dtype)
+    for w in prange(n_threads):
+        work = workspace(floats[w], ints[w], flags[w], U[w], counts[w], r)
+        for i in range(w, n, n_threads):
+            _, _, gap[i] = solve_row(G, C[i], xx[i], p, t, tol * xx[i] / 2, max_iter, floor, A[i], work)
+
+
+_search_rows_parallel = njit(parallel=True)(_search_rows)
+_search_rows_serial = njit()(_search_rows)
+
+
+def search(G: Array, C: Array, xx: Array, p: int, t: float, A: Array, tol: float, max_iter: int) -> Array:
+    """Improve codes ``A`` (n, r) in place from products alone; return the gaps (n,) of ``1/2 |x - aD|^2 + t |a|_1``.
+
+    Parameters
+    ----------
+    G : (r, r)
+        ``D D'``, in float64, as everything else.
+    C : (n, r)
+        ``X D'``.
+    xx : (n,)
+        ``|x|^2``; a row stops once its gap is at most ``tol xx / 2``.
+    p : int
+        A support has at most so many atoms.
+    t : float >= 0
+    A : (n, r)
+    tol : float > 0
+    max_iter : int
+    """
+    gap = np.empty(len(C))
+    n_threads = min(numba.get_num_threads(), len(C))
+    run = _search_rows_serial if n_threads == 1 else _search_rows_parallel
+    run(G, C, xx, p, t, tol, max_iter, 64 * float(np.finfo(np.float64).eps), A, gap, n_threads)
+    return gap
+
+
 def solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float, max_iter: int) -> tuple[Array, int]:
     """Improve the codes ``A`` in place, in the arithmetic of ``dtype``; return their gaps (n,) and the rounds used."""
     r, p = D.shape

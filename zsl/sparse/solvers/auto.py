@@ -53,5 +53,9 @@ def _is_dense(X: Array, D: Array, lam: float, init: Array | None, max_iter: int)
             return True  # these codes have more non-zeros than a working set may hold
     else:
         A = init
-    k = np.count_nonzero(A) / len(A)
-    return bool(n * k**3 > _SWITCH * r**2 * (n + r / _INVERSE))
+    return prefers_admm(n, r, np.count_nonzero(A) / len(A))
+
+
+def prefers_admm(n: int, r: int, k: float) -> bool:
+    """Whether ADMM codes ``n`` rows with ``r`` atoms and ``k`` non-zeros in a code sooner than the active set."""
+    return n >= _MIN_ROWS and r >= _MIN_ATOMS and n * k**3 > _SWITCH * r**2 * (n + r / _INVERSE)

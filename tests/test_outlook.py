@@ -1,0 +1,94 @@
+"""What the log says before a long fit."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from zsl.models import CoupledDictionaries
+from zsl.sparse import Codes, outlook, sparse_encode
+
+
+@pytest.fixture
+def said(caplog):
+    caplog.set_level(logging.INFO, "zsl.sparse.outlook")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+class Slow:
+    """A clock, and an encoder that takes two seconds and a twentieth of a second for each row."""
+
+    now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+    def encode(self, X, D):
+        self.now += 2 + 0.05 * len(X)
+        return Codes(np.ones((len(X), len(D))) * (np.arange(len(D)) < 7), np.zeros(len(X)), 1)
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    clock = Slow()
+    monkeypatch.setattr(outlook, "time", clock)
+    monkeypatch.setattr(outlook, "_SHORT", 0)
+    return clock
+
+
+def test_the_likely_time_counts_shared_work_once(said, slow):
+    X = np.ones((4000, 3))
+    outlook.announce(lambda which: X[which], 4000, np.ones((9, 3)), slow.encode, 11)
+    # 11 passes of 2 + 200 seconds are 37 minutes.
+    assert said() == [
+        "learning the dictionary is likely to take about 37 minutes: 11 passes over 4000 images, whose codes have "
+        "about 7 non-zeros"
+    ]
+
+
+@pytest.mark.parametrize(("n", "passes"), [(1300, 0), (200, 11)])
+def test_nothing_is_said_of_short_fits(said, slow, n, passes):
+    X = np.ones((n, 3))
+    outlook.announce(lambda which: X[which], n, np.ones((9, 3)), slow.encode, passes)
+    assert said() == []
+
+
+def test_a_small_fit_codes_no_row_for_an_estimate(said):
+    outlook.announce(lambda which: None, 4000, np.ones((160, 128)), lambda X, D: None, 11)
+    assert said() == []
+
+
+def fit(n, n_atoms, lam_relative, p=40):
+    rng = np.random.default_rng(0)
+    X, y, Z = rng.standard_normal((n, p)), np.arange(n) % 5, np.eye(5)
+    calls = []
+
+    def solver(X, D, lam, init=None):
+        calls.append(len(X))
+        return sparse_encode(X, D, lam, init=init)
+
+    model = CoupledDictionaries(n_atoms=n_atoms, n_iter=2, lam_relative=lam_relative, solver=solver)
+    return model.fit(X, y, Z[y], Z[:2]), calls
+
+
+def test_many_more_atoms_than_images_are_said(said):
+    fit(30, 61, 0.3)
+    assert said() == [
+        "the dictionary has 61 atoms for 30 training images, so most of its atoms cannot be learned; set model.n_atoms "
+        "to at most 30"
+    ]
+
+
+def test_codes_that_are_dense_by_nature_are_said_once(said):
+    model, _ = fit(100, 60, 1e-3)
+    assert model.density_ * 60 > 20
+    (sentence,) = said()
+    assert "more than half of the 40 features" in sentence
+    assert "a larger model.lam (or model.lam_relative) makes them sparse" in sentence
+
+
+def test_sparse_codes_are_not_spoken_of(said):
+    fit(100, 60, 0.3)
+    assert said() == []

@@ -1,0 +1,82 @@
+"""What the log says before a long fit: how long it is likely to take, and settings that make it long for nothing."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from zsl.checks import Array
+from zsl.progress import compilation, duration
+from zsl.sparse.problem import Codes
+
+log = logging.getLogger(__name__)
+
+# A fit of fewer multiplications in its products with all atoms takes seconds, unless codes are very dense.
+_SHORT = 3e10
+# Rows that are coded to estimate the time of one row: a few, then more, since all rows share the products of D.
+_FEW, _PROBED = 128, 640
+_A_MINUTE = 60.0
+# The dictionary is called too large if it has this many times more atoms than rows.
+_MANY = 2
+
+
+def announce(
+    rows: Callable[[Array], Array], n: int, D: Array, encode: Callable[[Array, Array], Codes], n_passes: int
+) -> None:
+    """Say in the log how long ``n_passes`` over ``n`` rows are likely to take, if that is more than a minute.
+
+    Parameters
+    ----------
+    rows : callable
+        Returns the rows of the given numbers.
+    n : int
+    D : (r, p)
+        The initial dictionary.
+    encode : callable
+        ``encode(X, D) -> Codes``, as in the first pass.
+    n_passes : int
+    """
+    r, p = D.shape
+    if r > _MANY * n:
+        log.warning(
+            "the dictionary has %d atoms for %d training images, so most of its atoms cannot be learned; set "
+            "model.n_atoms to at most %d", r, n, n,
+        )  # fmt: skip
+    if float(n) * r * p * n_passes < _SHORT or n < 2 * _PROBED:
+        return
+    X = rows(np.linspace(0, n - 1, _PROBED).astype(np.int64))
+    shared, _ = _timed(encode, X[:: _PROBED // _FEW], D)
+    if shared * n / _FEW * n_passes < _A_MINUTE:
+        return
+    seconds, codes = _timed(encode, X, D)
+    likely = (shared + max(seconds - shared, 0.0) * (n - _FEW) / (_PROBED - _FEW)) * n_passes
+    if likely >= _A_MINUTE:
+        log.info(
+            "learning the dictionary is likely to take %s: %d passes over %d images, whose codes have about %.0f "
+            "non-zeros", duration(likely), n_passes, n, codes.density * r,
+        )  # fmt: skip
+
+
+def _timed(encode: Callable[[Array, Array], Codes], X: Array, D: Array) -> tuple[float, Codes]:
+    """The seconds of a coding without those of compiling kernels, and its codes."""
+    start, compiled = time.perf_counter(), compilation.seconds
+    codes = encode(np.ascontiguousarray(X), D)
+    return time.perf_counter() - start - (compilation.seconds - compiled), codes
+
+
+def say_if_dense(n_nonzero: float, p: int) -> None:
+    """Say in the log that codes are dense by nature, if they have more non-zeros than half of the p features.
+
+    Examples
+    --------
+    >>> say_if_dense(12.0, p=64)
+    """
+    if n_nonzero > p / 2:
+        log.warning(
+            "the codes of the training images have %.0f non-zeros on average, more than half of the %d features, so "
+            "they are dense and slow to compute; a larger model.lam (or model.lam_relative) makes them sparse",
+            n_nonzero, p,
+        )  # fmt: skip
