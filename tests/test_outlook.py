@@ -25,7 +25,7 @@ class Slow:
     def perf_counter(self):
         return self.now
 
-    def encode(self, X, D):
+    def encode(self, X, D, rough):
         self.now += 2 + 0.05 * len(X)
         return Codes(np.ones((len(X), len(D))) * (np.arange(len(D)) < 7), np.zeros(len(X)), 1)
 
@@ -48,7 +48,7 @@ def test_the_likely_time_counts_shared_work_once(said, slow):
     ]
 
 
-@pytest.mark.parametrize(("n", "passes"), [(1300, 0), (200, 11)])
+@pytest.mark.parametrize(("n", "passes"), [(3000, 0), (200, 11)])
 def test_nothing_is_said_of_short_fits(said, slow, n, passes):
     X = np.ones((n, 3))
     outlook.announce(lambda which: X[which], n, np.ones((9, 3)), slow.encode, passes)
@@ -56,7 +56,7 @@ def test_nothing_is_said_of_short_fits(said, slow, n, passes):
 
 
 def test_a_small_fit_codes_no_row_for_an_estimate(said):
-    outlook.announce(lambda which: None, 4000, np.ones((160, 128)), lambda X, D: None, 11)
+    outlook.announce(lambda which: None, 4000, np.ones((160, 128)), lambda X, D, rough: None, 11)
     assert said() == []
 
 

@@ -130,8 +130,7 @@ def learn(
         state.restore(saved)
         log.info("going on from %s: iteration %d of %d", checkpoint.path, state.iteration, n_iter)
     else:
-        first = 0.0 if batch_size else _ROUGH
-        announce(task.rows, task.n_rows, D, lambda X, D: encode(X, D, None, first), n_iter + last_pass)
+        announce(task.rows, task.n_rows, D, lambda X, D, rough: encode(X, D, None, rough), n_iter + last_pass)
     learner = _Learner(task, encode, lam, n_iter, tol, batch_size, forgetting, state, last_pass)
     with Bar("learning a dictionary", learner.n_steps, learner.n_done) as bar:
         while not learner.finished:

@@ -16,15 +16,16 @@ log = logging.getLogger(__name__)
 
 # A fit of fewer multiplications in its products with all atoms takes seconds, unless codes are very dense.
 _SHORT = 3e10
-# Rows that are coded to estimate the time of one row: a few, then more, since all rows share the products of D.
-_FEW, _PROBED = 128, 640
+# Rows that are coded to estimate the time of one row: a few, then more, since all rows share the products of D. Their
+# tolerance is that of a pass in the middle. On the features of docs/costs.md a fit took 0.8 to 1.4 times the estimate.
+_FEW, _PROBED, _TOL = 256, 1280, 1e-4
 _A_MINUTE = 60.0
 # The dictionary is called too large if it has this many times more atoms than rows.
 _MANY = 2
 
 
 def announce(
-    rows: Callable[[Array], Array], n: int, D: Array, encode: Callable[[Array, Array], Codes], n_passes: int
+    rows: Callable[[Array], Array], n: int, D: Array, encode: Callable[[Array, Array, float], Codes], n_passes: int
 ) -> None:
     """Say in the log how long ``n_passes`` over ``n`` rows are likely to take, if that is more than a minute.
 
@@ -36,7 +37,7 @@ def announce(
     D : (r, p)
         The initial dictionary.
     encode : callable
-        ``encode(X, D) -> Codes``, as in the first pass.
+        ``encode(X, D, rough) -> Codes``; ``rough`` is a tolerance that may replace a smaller one.
     n_passes : int
     """
     r, p = D.shape
@@ -48,9 +49,11 @@ def announce(
     if float(n) * r * p * n_passes < _SHORT or n < 2 * _PROBED:
         return
     X = rows(np.linspace(0, n - 1, _PROBED).astype(np.int64))
-    shared, _ = _timed(encode, X[:: _PROBED // _FEW], D)
+    few = X[:: _PROBED // _FEW]
+    shared, _ = _timed(encode, few, D)
     if shared * n / _FEW * n_passes < _A_MINUTE:
         return
+    shared, _ = _timed(encode, few, D)  # threads and memory are there now
     seconds, codes = _timed(encode, X, D)
     likely = (shared + max(seconds - shared, 0.0) * (n - _FEW) / (_PROBED - _FEW)) * n_passes
     if likely >= _A_MINUTE:
@@ -60,10 +63,10 @@ def announce(
         )  # fmt: skip
 
 
-def _timed(encode: Callable[[Array, Array], Codes], X: Array, D: Array) -> tuple[float, Codes]:
+def _timed(encode: Callable[[Array, Array, float], Codes], X: Array, D: Array) -> tuple[float, Codes]:
     """The seconds of a coding without those of compiling kernels, and its codes."""
     start, compiled = time.perf_counter(), compilation.seconds
-    codes = encode(np.ascontiguousarray(X), D)
+    codes = encode(np.ascontiguousarray(X), D, _TOL)
     return time.perf_counter() - start - (compilation.seconds - compiled), codes
 
 
