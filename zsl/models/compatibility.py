@@ -13,8 +13,10 @@ from zsl.linalg import class_means
 from zsl.models.base import GridCache, InductiveModel
 from zsl.models.ranking import small_steps, subgradients
 
-# Batches smaller than this share their products.
+# Batches of fewer images share their products.
 _BLOCK = 64
+# Up to this share of a block's images is copied out of it.
+_MOST = 0.8
 
 
 @dataclass(eq=False, repr=False)
@@ -93,15 +95,13 @@ class Compatibility(InductiveModel):
         F = (X @ W) @ S.T
         value = self._loss(F, y)
         F *= rate
-        return value, np.matmul(X.T, F @ S, out=out)
+        return value, _product(X, F @ S, out)
 
     def _small_steps(self, X: Array, y: Array, S: Array, W: Array, out: Array) -> tuple[float, Array]:
-        """The same for one batch of ``batch_size`` after another: sum of the losses, and what to subtract from W."""
+        """The same for one batch of ``batch_size`` after another: sum of the losses, and what to add to W."""
         H, T, lr = X @ W, np.ascontiguousarray(S.T), X.dtype.type(self.lr)
-        value = small_steps(
-            H.reshape(-1, *H.shape[-2:]), X @ X.T, S, T, y, self.batch_size, lr, *self._settings(T)
-        )
-        return float(value), np.matmul(X.T, H, out=out)
+        value = small_steps(H.reshape(-1, *H.shape[-2:]), X @ X.T, S, T, y, self.batch_size, lr, *self._settings(T))
+        return float(value), _product(X, H, out)
 
     def _descend(self, X: Array, y: Array, S: Array, W: Array, rng: np.random.Generator) -> Array:
         n, size = len(X), self.batch_size
@@ -120,8 +120,8 @@ class Compatibility(InductiveModel):
                 if len(rows) > size:
                     value, change = self._small_steps(x, y[rows], S, W, change)
                 else:
-                    value, change = self._step(x, y[rows], S, W, self.lr / len(rows), change)
-                W -= change
+                    value, change = self._step(x, y[rows], S, W, -self.lr / len(rows), change)
+                W += change
                 total += value
             self.objective_.append(total / n)
             if self.average and 2 * (epoch + 1) > self.n_epochs:
@@ -131,6 +131,14 @@ class Compatibility(InductiveModel):
 
     def _scores(self, X: Array, S: Array) -> Array:
         return (X @ self.W_) @ S.T
+
+
+def _product(X: Array, H: Array, out: Array | None) -> Array:
+    """``X'H`` for X (b, p) and H (..., b, k); images within no margin, whose rows of H are zero, cost nothing."""
+    moved = np.flatnonzero(H.any(axis=-1).reshape(-1, len(X)).any(axis=0))
+    if len(moved) < _MOST * len(X):
+        X, H = X[moved], H[..., moved, :]
+    return np.matmul(X.T, H, out=out)
 
 
 def row_space(S: Array) -> Array:
