@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import linprog
 
 from conftest import central_differences
+from zsl.bench.epochs import batch_by_batch, image_by_image
 from zsl.models import ALE, CMT, SJE, DeViSE, LatEm
 from zsl.models.compatibility import row_space
 
@@ -147,33 +148,21 @@ def test_batches_of_one_are_the_plain_loop(learner, problem):
     assert_allclose(model.objective_, [loss], atol=1e-10)
 
 
-def image_by_image(learner, X, y, S, *, lr, W):
-    """A plain loop of subgradient steps over the images, with margin 1; return the weights and the mean loss."""
-    W, total, harmonic = W.copy(), 0.0, np.cumsum(1 / np.arange(1, len(S) + 1))
-    for x, own in zip(X, y):
-        if learner is LatEm:
-            each = np.stack([S @ (x @ V) for V in W])
-            f, best = each.max(axis=0), each.argmax(axis=0)
-        else:
-            f = S @ (x @ W)
-        cost = 1 + f - f[own]
-        cost[own] = 0
-        wrong = np.flatnonzero(cost > 0)
-        if wrong.size == 0:
-            continue
-        if learner is SJE:
-            wrong = np.flatnonzero(cost == cost.max())
-            total += cost[wrong[0]]
-            W -= np.outer(x, X.dtype.type(lr) * (S[wrong].mean(axis=0) - S[own]))
-        elif learner is LatEm:
-            total += cost[wrong].sum()
-            for k, V in enumerate(W):
-                step = S[wrong[best[wrong] == k]].sum(axis=0)
-                if best[own] == k:
-                    step -= len(wrong) * S[own]
-                V -= np.outer(x, X.dtype.type(lr) * step)
-        else:
-            weight = harmonic[len(wrong) - 1] / len(wrong) if learner is ALE else 1.0
-            total += weight * cost[wrong].sum()
-            W -= np.outer(x, X.dtype.type(lr * weight) * (S[wrong].sum(axis=0) - len(wrong) * S[own]))
-    return W, total / len(X)
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_epochs_are_the_plain_loop_over_batches(learner, batch_size, rng):
+    # 300 images are five blocks of products, the last one and the last batch being short; in the second epoch most
+    # images make no step.
+    y = rng.permutation(np.arange(300) % 6)
+    S = rng.standard_normal((6, 4))
+    X = S[y] @ rng.standard_normal((4, 12)) + 0.3 * rng.standard_normal((300, 12))
+    S, X = (A / np.linalg.norm(A, axis=1, keepdims=True) for A in (S, X))
+    model = learner(n_epochs=2, batch_size=batch_size, lr=0.4, average=False, seed=4).fit(X, y, S[y], S[:2])
+    rng = np.random.default_rng(4)
+    W, losses = model._start(12, 4, rng), []
+    for _ in range(2):
+        order = rng.permutation(300)
+        W, loss = batch_by_batch(learner, X[order], y[order], S, lr=0.4, W=W, batch_size=batch_size)
+        losses.append(loss)
+    assert_allclose(model.W_, W, rtol=1e-9, atol=1e-10)
+    assert_allclose(model.objective_, losses, rtol=1e-9)

@@ -34,6 +34,7 @@ PARTS = {
     "learn": "a dictionary to the same objective", "growth": "time against rows and atoms",
     "awa2": "a fit in the shape of AwA2", "vgg19": "a fit in the shape of AwA2 with VGG19 features",
     "rows": "growth with rows read from a file", "spreading": "labels over many images",
+    "epochs": "ranking models against plain loops",
 }  # fmt: skip
 DEFAULT = ("encode", "image", "sweep", "learn", "growth")
 
@@ -119,6 +120,10 @@ def measure(part: str, a: argparse.Namespace) -> Any:
         from zsl.bench.spreading import spreading
 
         return spreading()
+    if part == "epochs":
+        from zsl.bench.epochs import epochs
+
+        return epochs(a.rounds)
     parts: dict[str, Callable[[], Any]] = {
         "encode": lambda: encode.encode(a.n, a.r, a.p, a.rounds),
         "image": lambda: encode.image(REAL_ATOMS, a.p, 20 * a.rounds),
@@ -138,7 +143,7 @@ def table_of(part: str, found: Any, about: dict[str, Any]) -> Table:
     elif part == "growth":
         rows = [{"axis": axis, **fit} for axis, fit in found.items()]
     else:
-        rows = found if part == "learn" else found.get("runs", [found])
+        rows = found if part in ("learn", "epochs") else found.get("runs", [found])
     environment = ", ".join(f"{k} {v}" for k, v in about.items())
     out = Table(f"bench_{part}", f"{part}: {PARTS[part]}", environment, list(rows[0]))
     out.rows = [[_shown(value) for value in row.values()] for row in rows]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zsl.checks import Array
-from zsl.models.compatibility import Compatibility, excess, pull_own
+from zsl.models.compatibility import Compatibility
 
 
 @dataclass(eq=False, repr=False)
@@ -30,10 +30,6 @@ class ALE(Compatibility):
     array([1, 0])
     """
 
-    def loss(self, F: Array, y: Array) -> tuple[float, Array]:
-        E = excess(F, y, self.margin)
-        violates = E > 0
-        rank = violates.sum(axis=1)
-        harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, F.shape[1] + 1))])
-        weight = (harmonic[rank] / np.maximum(rank, 1)).astype(F.dtype)[:, None]
-        return float((weight * E).sum()), pull_own(weight * violates, y)
+    def weights(self, n_classes: int) -> Array:
+        ranks = np.arange(1, n_classes + 1)
+        return np.concatenate([[0.0], np.cumsum(1 / ranks) / ranks])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -10,6 +11,12 @@ from zsl.checks import Array, Count, Positive, Seed
 from zsl.errors import raise_if_interrupted
 from zsl.linalg import class_means
 from zsl.models.base import GridCache, InductiveModel
+from zsl.models.ranking import small_steps, subgradients
+
+# Batches of fewer images share their products.
+_BLOCK = 64
+# Up to this share of a block's images is copied out of it.
+_MOST = 0.8
 
 
 @dataclass(eq=False, repr=False)
@@ -50,9 +57,25 @@ class Compatibility(InductiveModel):
 
     W_: Array = field(init=False, repr=False)
 
+    # Whether only the worst class within the margin counts.
+    only_worst: ClassVar[bool] = False
+
+    def weights(self, n_classes: int) -> Array:
+        """(C + 1,) factor of the sum of violations where 0, ..., C classes count."""
+        raise NotImplementedError
+
     def loss(self, F: Array, y: Array) -> tuple[float, Array]:
         """Sum of the losses of scores F (b, C) for labels y (b,), and its subgradient (b, C)."""
-        raise NotImplementedError
+        G = F.copy()
+        return self._loss(G, y), G
+
+    def _loss(self, F: Array, y: Array) -> float:
+        """Turn scores F (..., b, C), the largest of which count, into the subgradient; return the sum of the losses."""
+        return float(subgradients(F.reshape(-1, *F.shape[-2:]), y, *self._settings(F)))
+
+    def _settings(self, F: Array) -> tuple[Any, Array, bool]:
+        kind = F.dtype.type
+        return kind(self.margin), self.weights(F.shape[-1]).astype(kind), self.only_worst
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         S = shared("S", lambda: class_means(Z, y).astype(X.dtype))
@@ -65,23 +88,40 @@ class Compatibility(InductiveModel):
         """W before training, (p, q); a subclass may return several matrices, (..., p, q)."""
         return np.zeros((p, q))
 
-    def _step(self, X: Array, y: Array, S: Array, W: Array) -> tuple[float, Array]:
-        """Sum of the losses of a batch, and its subgradient in W."""
-        value, G = self.loss((X @ W) @ S.T, y)
-        return value, X.T @ (G @ S)
+    def _step(
+        self, X: Array, y: Array, S: Array, W: Array, rate: float = 1.0, out: Array | None = None
+    ) -> tuple[float, Array]:
+        """Sum of the losses of a batch, and ``rate`` times its subgradient in W."""
+        F = (X @ W) @ S.T
+        value = self._loss(F, y)
+        F *= rate
+        return value, _product(X, F @ S, out)
+
+    def _small_steps(self, X: Array, y: Array, S: Array, W: Array, out: Array) -> tuple[float, Array]:
+        """The same for one batch of ``batch_size`` after another: sum of the losses, and what to add to W."""
+        H, T, lr = X @ W, np.ascontiguousarray(S.T), X.dtype.type(self.lr)
+        value = small_steps(H.reshape(-1, *H.shape[-2:]), X @ X.T, S, T, y, self.batch_size, lr, *self._settings(T))
+        return float(value), _product(X, H, out)
 
     def _descend(self, X: Array, y: Array, S: Array, W: Array, rng: np.random.Generator) -> Array:
-        n = len(X)
+        n, size = len(X), self.batch_size
+        block = size * max(1, _BLOCK // size)
+        S = np.ascontiguousarray(S)
+        # Fresh memory for every block would cost as much as a product.
+        images, change = np.empty((min(block, n), X.shape[1]), X.dtype), np.empty_like(W)
         mean, averaged = np.zeros_like(W), 0
         self.objective_ = []
         for epoch in range(self.n_epochs):
             raise_if_interrupted()
             order, total = rng.permutation(n), 0.0
-            for first in range(0, n, self.batch_size):
-                rows = order[first : first + self.batch_size]
-                value, gradient = self._step(X[rows], y[rows], S, W)
-                gradient *= self.lr / len(rows)
-                W -= gradient
+            for first in range(0, n, block):
+                rows = order[first : first + block]
+                x = np.take(X, rows, axis=0, out=images[: len(rows)], mode="clip")
+                if len(rows) > size:
+                    value, change = self._small_steps(x, y[rows], S, W, change)
+                else:
+                    value, change = self._step(x, y[rows], S, W, -self.lr / len(rows), change)
+                W += change
                 total += value
             self.objective_.append(total / n)
             if self.average and 2 * (epoch + 1) > self.n_epochs:
@@ -93,25 +133,17 @@ class Compatibility(InductiveModel):
         return (X @ self.W_) @ S.T
 
 
+def _product(X: Array, H: Array, out: Array | None) -> Array:
+    """``X'H`` for X (b, p) and H (..., b, k); images within no margin, whose rows of H are zero, cost nothing."""
+    moved = np.flatnonzero(H.any(axis=-1).reshape(-1, len(X)).any(axis=0))
+    if len(moved) < _MOST * len(X):
+        X, H = X[moved], H[..., moved, :]
+    return np.matmul(X.T, H, out=out)
+
+
 def row_space(S: Array) -> Array:
     """Orthonormal columns (q, k) that span the rows of S (C, q)."""
     _, sizes, Vt = np.linalg.svd(S, full_matrices=False)
     keep = sizes > max(S.shape) * np.finfo(S.dtype).eps * sizes[0]
     # A table of zeros has rank 0; one direction keeps the shapes valid.
     return Vt[: max(int(keep.sum()), 1)].T
-
-
-def excess(F: Array, y: Array, margin: float) -> Array:
-    """(b, C) amount by which each class violates the margin of the image's own class; 0 for the own class itself."""
-    rows = np.arange(len(y))
-    E = F - (F[rows, y] - margin)[:, None]
-    np.maximum(E, 0, out=E)
-    E[rows, y] = 0
-    return E
-
-
-def pull_own(G: Array, y: Array) -> Array:
-    """Set the own class's entry of a subgradient (b, C) so that each row sums to zero."""
-    rows = np.arange(len(y))
-    G[rows, y] = -G.sum(axis=1)
-    return G

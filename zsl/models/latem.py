@@ -49,11 +49,5 @@ class LatEm(DeViSE):
         # The scores of images and classes of unit length then have a spread of a tenth of the margin.
         return 0.1 * self.margin * rng.standard_normal((self.n_maps, p, q))
 
-    def _step(self, X: Array, y: Array, S: Array, W: Array) -> tuple[float, Array]:
-        F = (X @ W) @ S.T  # (K, b, C)
-        value, G = self.loss(F.max(axis=0), y)
-        chosen = np.arange(self.n_maps)[:, None, None] == F.argmax(axis=0)
-        return value, X.T @ ((G * chosen) @ S)
-
     def _scores(self, X: Array, S: Array) -> Array:
         return ((X @ self.W_) @ S.T).max(axis=0)

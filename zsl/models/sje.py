@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from zsl.checks import Array
-from zsl.models.compatibility import Compatibility, excess, pull_own
+from zsl.models.compatibility import Compatibility
 
 
 @dataclass(eq=False, repr=False)
@@ -28,11 +29,8 @@ class SJE(Compatibility):
     array([1, 0])
     """
 
-    def loss(self, F: Array, y: Array) -> tuple[float, Array]:
-        E = excess(F, y, self.margin)
-        largest = E.max(axis=1, keepdims=True)
-        # Equally bad classes, as at the start, share the loss; otherwise the first class in the table would be
-        # preferred.
-        worst = (largest <= E) & (largest > 0)
-        G = (worst / np.maximum(worst.sum(axis=1, keepdims=True), 1)).astype(F.dtype)
-        return float(largest.sum()), pull_own(G, y)
+    # Equally bad classes, as at the start, share the loss; otherwise the first class in the table would be preferred.
+    only_worst: ClassVar[bool] = True
+
+    def weights(self, n_classes: int) -> Array:
+        return 1 / np.maximum(np.arange(n_classes + 1), 1)
