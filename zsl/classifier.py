@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -310,9 +310,17 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         prediction = self.inference_.predict(self.model_, self.preprocess_.transform(X), Z, self.statistics_)
         return self.decision_.apply(prediction)
 
-    def save(self, path: str | Path) -> None:
-        """Write the fitted classifier to a file, without the training data but for the rows of ``example_``."""
+    def save(self, path: str | Path, precision: Literal["single", "double"] = "double") -> None:
+        """Write the fitted classifier to a file, without the training data but for the rows of ``example_``.
+
+        Parameters
+        ----------
+        precision : "single" or "double"
+            Of the matrices in the file. ``"single"`` takes less than half the space and rounds them to seven digits;
+            what is loaded computes in double precision all the same, and its scores differ by about 1e-7.
+        """
         check_is_fitted(self)
+        check_value(Literal["single", "double"], precision, "precision")
         state = {name: value for name, value in vars(self).items() if name != "attributes_"}
         state["model_"] = copy(self.model_)
         for name in getattr(self.model_, "training_only", ()):
@@ -320,7 +328,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         table = self.attributes_
         names = class_table.column_names(table.columns) or None
         state["table"] = [list(table.index), table.to_numpy(), names]
-        model_file.write(Path(path), state)
+        model_file.write(Path(path), state, single=precision == "single")
 
     @classmethod
     def load(cls, path: str | Path, allow: str | Sequence[str] = ()) -> Self:
