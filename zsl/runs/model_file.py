@@ -20,13 +20,13 @@ from collections.abc import Mapping
 from copy import copy
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import skops.io
 from skops.io._protocol import PROTOCOL
 
-from zsl.checks import Array
+from zsl.checks import Array, check_value
 from zsl.errors import UserError, atomic, reason, writing
 
 MODEL = "model.skops"
@@ -56,17 +56,18 @@ class CannotBeSaved(UserError):
     """A fitted classifier holds something that has no safe form in a file."""
 
 
-def write(path: Path, state: Mapping[str, Any], *, single: bool = False) -> None:
-    """Write ``state`` to ``path``, whole or not at all; with ``single`` its matrices in single precision.
+def write(path: Path, state: Mapping[str, Any], precision: Literal["single", "double"] = "double") -> None:
+    """Write ``state`` to ``path``, whole or not at all, with its matrices in that precision at most.
 
     Raises
     ------
     CannotBeSaved
         If a value has no safe form.
     """
+    check_value(Literal["single", "double"], precision, "precision")
     with writing(path, "choose another file"), atomic(path) as part:
         try:
-            skops.io.dump({"format": _FORMAT, **(_packed(state) if single else state)}, part)
+            skops.io.dump({"format": _FORMAT, **(_packed(state) if precision == "single" else state)}, part)
             with zipfile.ZipFile(part, "a") as archive:
                 archive.comment = _digest(archive)
         except OSError:
@@ -131,7 +132,7 @@ def _packed(state: Mapping[str, Any]) -> dict[str, Any]:
         if packed:
             out[name] = _with(part, {field: _pack(value) for field, value in packed.items()})
             where += [[name, field, value.dtype.name] for field, value in packed.items()]
-    return {**out, "packed": where}
+    return {**out, "packed": where} if where else out
 
 
 def _with(part: Any, fields: Mapping[str, Any]) -> Any:
@@ -144,17 +145,18 @@ def _with(part: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def _is_worth_packing(value: Any) -> bool:
-    """Whether single precision rounds an array to seven digits and gains something.
+    """Whether single precision gains something and loses no more than the eighth digit.
 
-    Vectors stay: a mean may be so large against the spread around it that the spread would be lost. Numbers outside the
-    range of single precision stay, too.
+    Vectors stay: a mean may be so large against the spread around it that the spread would be lost. Matrices outside
+    the range of single precision stay, too.
     """
     if not (isinstance(value, np.ndarray) and value.dtype in (np.float32, np.float64)):
         return False
     if value.ndim < 2 or value.size < _SMALL:
         return False
-    with np.errstate(over="ignore"):
-        return np.allclose(value.astype(np.float32), value, rtol=1e-6, atol=0, equal_nan=True)
+    negligible = 1e-9 * float(np.max(np.abs(value), initial=0.0, where=np.isfinite(value)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.allclose(value.astype(np.float32), value, rtol=1e-7, atol=negligible, equal_nan=True)
 
 
 def _pack(matrix: Array) -> list[Array]:
@@ -179,11 +181,13 @@ def _unpack(packed: list[Array], kind: str) -> Array:
     low, top = packed
     if kind not in ("float32", "float64") or low.dtype != np.uint8 or low.shape[-1] != 3:
         raise ValueError("a matrix in it is not as zsl packs it")
-    shape = low.shape[:-1]
+    shape, decoder = low.shape[:-1], zlib.decompressobj()
+    # The limit, because other data than zsl's could unpack to any size.
+    found = decoder.decompress(top.tobytes(), low.size // 3 + 1)
+    if not decoder.eof:
+        raise ValueError("a matrix in it is not as zsl packs it")
     each = np.empty((*shape, 4), dtype=np.uint8)
-    each[..., :3] = low
-    # Damaged or malicious data could unpack to any size.
-    each[..., 3] = np.frombuffer(zlib.decompressobj().decompress(top.tobytes(), low.size // 3), np.uint8).reshape(shape)
+    each[..., :3], each[..., 3] = low, np.frombuffer(found, np.uint8).reshape(shape)
     return each.view("<f4")[..., 0].astype(kind)
 
 

@@ -16,7 +16,7 @@ from zsl.runs.model_file import MODEL
 
 _LIGHT = frozenset({".json", ".yaml", ".csv", ".png", ".log"})
 LEVELS = {"none": frozenset[str](), "light": _LIGHT, "all": _LIGHT | {".npz"}}
-"""``tracking.artifacts`` -> suffixes of the files of a run folder that become artifacts; with "all" so does the model"""
+"""``tracking.artifacts`` -> suffixes of the files that become artifacts; with "all" the classifier becomes a model"""
 # The status goes on changing, and the fitted classifier becomes a model instead.
 _NEVER = {records.STATUS, MODEL}
 
@@ -33,12 +33,11 @@ def level(tracking: Mapping[str, Any]) -> str:
 
 def log_files(client: Any, run: str, folder: Path, which: str) -> None:
     """Send the files of a run folder that belong to a level of :data:`LEVELS`."""
-    files = [path for path in sorted([*folder.iterdir(), *folder.glob(f"{FIGURES}/*.png")])
-             if path.suffix in LEVELS[which] and path.name not in _NEVER and path.name[0] != "." and path.is_file()]  # fmt: skip
-    if not files:
-        return
     place = client.get_run(run).info.artifact_uri
-    for path in files:
+    for path in sorted([*folder.iterdir(), *folder.glob(f"{FIGURES}/*.png")]):
+        wanted = path.suffix in LEVELS[which] and path.name not in _NEVER and not path.name.startswith(".")
+        if not (wanted and path.is_file()):
+            continue
         below = FIGURES if path.suffix == ".png" else None
         # A log goes on growing; every other file is replaced and never changed, so that a link to it stays what it was.
         if path.suffix == ".log" or not linked(path, place, below, path.name):
