@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from zsl import ZeroShotClassifier
 from zsl.data.readers.synthetic import draw
 from zsl.errors import UserError
 from zsl.models import CoupledDictionaries
@@ -150,15 +151,15 @@ WAYS = {
 def test_a_killed_tune_or_sweep_goes_on_by_the_same_command(tmp_path, way):
     def start(folder, *more):
         command = [sys.executable, "-m", "zsl.main", "dataset=synthetic", "model.n_iter=40", "inference=aag",
-                   "tracking=none", f"output_dir={folder}", *WAYS[way], *more]  # fmt: skip
+                   "tracking=none", "save_precision=double", f"output_dir={folder}", *WAYS[way], *more]  # fmt: skip
         env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         return subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def found(folder):
         runs = []
         for path in sorted(tmp_path.glob(f"{folder}/**/results.json")):
-            with np.load(path.with_name("dictionaries.npz")) as arrays:
-                numbers = {name: array.tobytes() for name, array in arrays.items()}
+            model = ZeroShotClassifier.load(path.with_name("model.skops")).model_
+            numbers = {"Dx": model.Dx_.tobytes(), "Dz": model.Dz_.tobytes()}
             record = json.loads(path.read_text(encoding="utf-8"))
             runs.append((numbers, record["trials"], record["metrics"]["acc_class"]))
         return runs

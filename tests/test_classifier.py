@@ -66,7 +66,9 @@ def test_classes_without_images_are_recognised(raw, table, names):
 
 @pytest.mark.parametrize("model", options("model"))
 def test_a_run_is_a_thin_layer_over_the_classifier(tmp_path, model):
-    cfg = compose(["dataset=synthetic", "tracking=none", f"model={model}", *FEW.get(model, ())])
+    cfg = compose(
+        ["dataset=synthetic", "tracking=none", "save_precision=double", f"model={model}", *FEW.get(model, ())]
+    )
     result, raw = run(cfg, tmp_path), load(checked(cfg))
     stored = ZeroShotClassifier.load(tmp_path / "model.skops")
     assert list(stored.classes_) == raw.unseen_names
@@ -90,7 +92,7 @@ def test_a_run_is_a_thin_layer_over_the_classifier(tmp_path, model):
 )
 def test_stored_pre_processing_settings_and_rules_are_those_of_the_run(tmp_path, overrides):
     quick = [] if any(o.startswith("model=") for o in overrides) else ["model.n_atoms=30", "model.n_iter=1"]
-    cfg = compose(["dataset=synthetic", "tracking=none", *quick, *overrides])
+    cfg = compose(["dataset=synthetic", "tracking=none", "save_precision=double", *quick, *overrides])
     result, raw = run(cfg, tmp_path), load(checked(cfg))
     stored = ZeroShotClassifier.load(tmp_path / "model.skops")
     assert_array_equal(stored.decision_function(raw.X_unseen), result.prediction.scores)

@@ -325,6 +325,7 @@ def test_zsl_passes_its_arguments_on(monkeypatch, capsys):
 @pytest.mark.parametrize(("word", "sentence"), [
     ("model=eszls", "model=eszls does not exist (did you mean eszsl?); model has: "),
     ("experiment=table0", "experiment=table0 is now experiment=table1, because"),
+    ("tracking.model=false", "tracking.model is now tracking.artifacts=all, light or none;"),
 ])  # fmt: skip
 def test_an_option_that_does_not_exist_is_no_file_that_cannot_be_used(word, sentence, tmp_path):
     out = zsl(word, cwd=tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 from omegaconf import OmegaConf
 
-from zsl import compose, run
+from zsl import ZeroShotClassifier, compose, run
 from zsl.data import splits
 from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess, preprocess
@@ -55,7 +55,7 @@ def test_digits(tmp_path, capsys):
 
 def test_run_folder_is_complete(tmp_path):
     result = run(compose([*QUIET, "dataset=digits", "inference=aag", "model.n_iter=1"]), tmp_path)
-    files = {"results.json", "config.yaml", "per_class.csv", "dictionaries.npz", "model.skops", "status.json"}
+    files = {"results.json", "config.yaml", "per_class.csv", "model.skops", "status.json"}
     files |= {"predictions.csv", "figures"}
     assert {p.name for p in tmp_path.iterdir()} == files
     record = json.loads((tmp_path / "results.json").read_text())
@@ -66,9 +66,8 @@ def test_run_folder_is_complete(tmp_path):
     rows = list(csv.DictReader((tmp_path / "per_class.csv").open()))
     assert [r["class"] for r in rows] == ["two", "four", "six"]
     assert_allclose(np.mean([float(r["aag/acc"]) for r in rows]), result.metrics["acc_class"])
-    with np.load(tmp_path / "dictionaries.npz", allow_pickle=False) as saved:
-        assert saved["Dx"].shape == (80, 64)
-        assert saved["Dz"].shape == (80, 16)
+    stored = ZeroShotClassifier.load(tmp_path / "model.skops").model_
+    assert (stored.Dx_.shape, stored.Dz_.shape) == ((80, 64), (80, 16))
     # The resolved configuration composes the same run again.
     again = run(OmegaConf.load(tmp_path / "config.yaml"))
     assert again.metrics["acc_class"] == result.metrics["acc_class"]
@@ -79,14 +78,18 @@ def test_without_save_model_neither_the_classifier_nor_its_dictionaries_are_kept
     words = [*QUIET, "inference=aag", "model.n_iter=1"]
     run(compose(words), tmp_path)
     run(compose([*words, "save_model=false"]), tmp_path)
-    assert not {"dictionaries.npz", "model.skops"} & {p.name for p in tmp_path.iterdir()}
+    assert not list(tmp_path.glob("*.npz"))
+    assert not (tmp_path / "model.skops").exists()
 
 
-def test_same_seed_same_result_other_seed_other_dictionaries():
-    a, b, c = (run(compose([*QUIET, "dataset=synthetic", f"seed={s}", "dataset.seed=0"])) for s in (0, 0, 1))
-    assert a.key == b.key
-    np.testing.assert_array_equal(a.arrays["Dx"], b.arrays["Dx"])
-    assert (a.arrays["Dx"] != c.arrays["Dx"]).any()
+def test_same_seed_same_result_other_seed_other_dictionaries(tmp_path):
+    words = [*QUIET, "dataset=synthetic", "dataset.seed=0", "save_precision=double"]
+    seeds = {"a": 0, "b": 0, "c": 1}
+    results = {name: run(compose([*words, f"seed={seed}"]), tmp_path / name) for name, seed in seeds.items()}
+    Dx = {name: ZeroShotClassifier.load(tmp_path / name / "model.skops").model_.Dx_ for name in seeds}
+    assert results["a"].key == results["b"].key
+    np.testing.assert_array_equal(Dx["a"], Dx["b"])
+    assert (Dx["a"] != Dx["c"]).any()
 
 
 def test_unseen_labels_change_nothing_but_the_metrics(monkeypatch):

@@ -169,7 +169,7 @@ def test_progress_is_read_from_the_sweep(tmp_path, capsys):
     assert filling.start(words, quiet=True, progress=progress, folder=tmp_path) == 0
     assert progress.here == 3
     assert len(progress.measured[task]) == 3
-    assert not list(tmp_path.rglob("dictionaries.npz"))
+    assert not list(tmp_path.rglob("model.skops"))
 
 
 def test_how_many_jobs_is_said_before_the_first(tmp_path, started, monkeypatch, capsys):

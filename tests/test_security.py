@@ -121,8 +121,8 @@ def test_changed_numbers_are_noticed(stored, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (b'"Dx_"', b'"Dy_"', "holds no classifier that works"),
-        (b'"model_"', b'"modul_"', "holds no classifier that works"),
+        (b'"Dx_"', b'"Dy_"', "is not a fitted classifier of zsl"),
+        (b'"model_"', b'"modul_"', "is not a fitted classifier of zsl"),
         (b'"table"', b'"tabel"', "holds no classifier that works"),
         (b'"format"', b'"farmot"', "was written by another version"),
         (b"sparse_encode", b"gram", "names zsl.sparse.encode.gram, which is no registered part of zsl"),

@@ -22,7 +22,7 @@ from zsl.ports import listen
 from zsl.runs import status as records
 from zsl.tracking import opening, ui, view
 
-QUICK = ["dataset=synthetic", "figures=false", "tracking.model=false"]
+QUICK = ["dataset=synthetic", "figures=false", "tracking.artifacts=light"]
 
 
 @pytest.fixture(scope="module")

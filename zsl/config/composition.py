@@ -41,6 +41,7 @@ MOVED = {
     "inference.self_training_rounds": "inference.self_trained.n_rounds",
     "inference.self_training_weight": "inference.self_trained.weight",
     "evaluation.n_draws": "evaluation.n_validation_splits",
+    "tracking.model": "tracking.artifacts=all, light or none; light is all files but the model",
     "experiment=table0": "experiment=table1, because tables are called as the paper prints them: table1 is now table2",
 }  # fmt: skip
 """Keys and options of earlier versions and what they are called now."""

@@ -56,7 +56,6 @@ def evaluate(
     warnings = of_run(fitted, prediction, data)
     for sentence in warnings:
         log.warning("%s", sentence)
-    dictionaries = {name: getattr(fitted.model_, f"{name}_", None) for name in ("Dx", "Dz")}
     return Result(
         key=result_key(setup, data, fitted, prediction, selection),
         metrics=found,
@@ -66,7 +65,6 @@ def evaluate(
         sizes=sizes(data, fitted.model_),
         trials=selection.trials if selection else [],
         confusion=metrics.confusion(prediction.chosen, data),
-        arrays={name: array for name, array in dictionaries.items() if array is not None},
         prediction=prediction,
         warnings=warnings,
     )

@@ -90,6 +90,7 @@ def checked(cfg: DictConfig) -> Setup:
     check_value(Count | None, config["threads"], "threads")
     for name in ("skip_existing", "save_model", "save_predictions", "figures"):
         check_value(bool, config[name], name)
+    check_value(Literal["single", "double"], config["save_precision"], "save_precision")
     allow = config["allow_targets"]
     dataset, feature, split, evaluation = (config[k] for k in ("dataset", "feature", "split", "evaluation"))
     for node, group in ((dataset, "dataset"), (feature, "feature"), (split, "split")):

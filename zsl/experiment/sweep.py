@@ -77,6 +77,8 @@ class Sweep(Callback):
         except OSError:
             self.sweep = {}
             return  # Hydra fails at the same folder in a moment, and main() says so
+        if not config.save_model and not any(str(o).startswith("save_model=") for o in config.hydra.overrides.task):
+            log.info("the models of these runs are not kept; save_model=true keeps them")
         _started[:] = [(self.sweep, of)]
         of.begin_sweep(self.sweep)
         records.write(folder / records.SWEEP, self.sweep)

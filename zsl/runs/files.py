@@ -22,7 +22,7 @@ from zsl.text import as_cell
 
 log = logging.getLogger(__name__)
 
-CONFIG, PER_CLASS, DICTIONARIES = "config.yaml", "per_class.csv", "dictionaries.npz"
+CONFIG, PER_CLASS = "config.yaml", "per_class.csv"
 PREDICTIONS, POINTS = "predictions.csv", "predictions.npz"
 FIGURES = "figures"
 """The folder of a run's figures"""
@@ -37,7 +37,7 @@ def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], fol
     ----------
     result : Result
     fitted : ZeroShotClassifier
-        Saved with ``save_model``, and so are its dictionaries, which are as large.
+        Saved with ``save_model``; its dictionaries are nowhere else.
     data : ZeroShotData
         Names and labels of the test images.
     config : mapping
@@ -52,20 +52,18 @@ def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], fol
         Z = fitted.semantics_.transform(data.Z_unseen)
         write_points(names, Z, data.y_unseen, prediction.stages, folder, attributes=data.attribute_names)
     # An earlier run may have left these in a folder of a fixed name.
-    for earlier in (folder / MODEL, folder / DICTIONARIES, *folder.glob(f"{FIGURES}/*.png")):
+    for earlier in (folder / MODEL, folder / "dictionaries.npz", *folder.glob(f"{FIGURES}/*.png")):
         earlier.unlink(missing_ok=True)
     if config["save_model"]:
         fitted.about_ = _about(result, data, config)
         try:
-            fitted.save(folder / MODEL)
+            fitted.save(folder / MODEL, config["save_precision"])
         except CannotBeSaved as error:
             log.warning("%s", error)
     with atomic(folder / CONFIG) as part:
         part.write_text(OmegaConf.to_yaml(OmegaConf.create(dict(config))), encoding="utf-8")
     with atomic(folder / PER_CLASS) as part:
         _cells(pd.DataFrame(result.per_class)).to_csv(part, index=False)
-    if result.arrays and config["save_model"]:
-        _write_arrays(folder / DICTIONARIES, result.arrays)
     record = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in NOT_RECORDED}
     status.write(folder / RESULTS, _json(record))
 
@@ -121,11 +119,7 @@ def write_points(
         arrays[f"{stage.name}/scores"] = stage.scores
         if stage.Z_hat is not None:
             arrays[f"{stage.name}/Z_hat"] = stage.Z_hat
-    _write_arrays(folder / POINTS, arrays)
-
-
-def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    with atomic(path) as part:
+    with atomic(folder / POINTS) as part:
         np.savez(part, **arrays)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from zsl.checks import Array
 from zsl.config import DATA, OF_A_MODEL, PLACES
 from zsl.version import commit
 
@@ -44,8 +43,6 @@ class Result:
     """Of the answer: true class -> predicted class -> number of images"""
     digest: str = ""
     """What determined the result, known before the fit: :func:`digest`"""
-    arrays: dict[str, Array] = field(default_factory=dict)
-    """The dictionaries; saved as ``dictionaries.npz``"""
     prediction: Any = None
     """Scores and predicted attributes of the test images; in memory only"""
 
@@ -57,7 +54,7 @@ class Result:
         return cls(**{"curves": {}, "versions": {}, **known, "metrics": metrics})
 
 
-NOT_RECORDED = ("arrays", "prediction")
+NOT_RECORDED = ("prediction",)
 """Fields of a result that ``results.json`` does not hold"""
 
 

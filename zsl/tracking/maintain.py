@@ -14,6 +14,7 @@ from zsl.runs import status as records
 from zsl.runs.folder import Tracker
 from zsl.runs.jobs import end_sweep, jobs_of
 from zsl.runs.lock import remove_stale
+from zsl.tracking.artifacts import level
 from zsl.tracking.opening import DATABASE, is_damage
 from zsl.tracking.store import Store, ask, forget, open_store
 from zsl.tracking.tracker import MLflowTracker, one_line
@@ -242,7 +243,8 @@ def _outgoing(record: dict[str, Any], folder: Path, uri: str | None, every: bool
     if uri is None and not tracking and not every:
         return None
     if uri is not None or tracking is None:
-        keep = {k: tracking[k] for k in ("experiment", "model", "register")} if tracking else {}
+        keep = {k: tracking[k] for k in ("experiment", "register")} if tracking else {}
+        keep |= {"artifacts": level(tracking)} if tracking else {}
         tracking = {**MLflowTracker().destination(), **keep, "uri": uri}
     texts = [record["name"], tracking["experiment"], tracking["uri"] or "default"]
     if not all(isinstance(t, str) and t for t in texts) or not isinstance(record["started"], int):

@@ -12,6 +12,7 @@ import numpy as np
 from zsl.runs import model_file
 from zsl.runs.model_file import MODEL
 from zsl.runs.result import NOT_INSTALLED
+from zsl.tracking.artifacts import linked
 
 
 def log_model(client: Any, run: str, folder: Path, *, register: str | None = None, allow: tuple[str, ...] = ()) -> None:
@@ -53,6 +54,7 @@ def log_model(client: Any, run: str, folder: Path, *, register: str | None = Non
             metadata={k: about[k] for k in ("dataset", "feature", "split", "digest")},
         )
         client.log_model_artifacts(model.model_id, str(Path(scratch) / "model"))
+    linked(folder / MODEL, model.artifact_location, "artifacts", MODEL)
     client.finalize_logged_model(model.model_id, "READY")
     client.log_outputs(run, [LoggedModelOutput(model.model_id, step=0)])
     if register is not None:

@@ -16,18 +16,14 @@ from typing import Any, TypeVar
 
 from zsl.errors import UserError
 from zsl.runs import status as records
-from zsl.runs.files import FIGURES
 from zsl.runs.jobs import Jobs, how_chosen
 from zsl.runs.model_file import MODEL
 from zsl.runs.result import Result
-from zsl.tracking import about, opening
+from zsl.tracking import about, artifacts, opening
 from zsl.version import commit
 
 # MLflow's limits: longer values would be cut (6000, tags 8000) or refused (250-character keys).
 _MAX_VALUE, _MAX_TAG, _MAX_KEY = 6000, 8000, 250
-# Files of a run folder that become artifacts. The fitted classifier becomes a model instead.
-_SUFFIXES = {".json", ".yaml", ".csv", ".npz", ".log", ".png"}
-_NOT_ARTIFACTS = {records.STATUS, MODEL}
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +62,7 @@ class Store:
     def send(
         self, record: dict[str, Any], folder: Path, config: Mapping[str, Any], allow: tuple[str, ...] = ()
     ) -> None:
-        """Send everything that the folder of a finished run holds; sending it twice changes nothing.
+        """Send what the record asks for of the folder of a finished run; sending it twice changes nothing.
 
         ``allow`` names packages outside ``zsl`` whose classes the fitted model may name.
         """
@@ -74,7 +70,8 @@ class Store:
 
         tracking, ended = record["tracking"], record["ended"]
         run = tracking["run_id"]
-        if tracking["model"] and (folder / MODEL).is_file() and not tracking["model_logged"]:
+        which = artifacts.level(tracking)
+        if which == "all" and (folder / MODEL).is_file() and not tracking["model_logged"]:
             from zsl.tracking.models import log_model
 
             # The model comes before the metrics, which MLflow would copy to it one query at a time.
@@ -106,11 +103,7 @@ class Store:
             tags["zsl.warnings"] = f"{len(result['warnings'])}: " + " ".join(result["warnings"])
         self.client.log_batch(run, metrics, params, [RunTag(k, v[:_MAX_TAG]) for k, v in tags.items()])
         self.client.log_inputs(run, datasets=[about.dataset(as_object)])
-        for path in sorted([*folder.iterdir(), *folder.glob(f"{FIGURES}/*.png")]):
-            wanted = path.suffix in _SUFFIXES and path.name not in _NOT_ARTIFACTS and not path.name.startswith(".")
-            if wanted and path.is_file():
-                self.client.expect(path.stat().st_size)
-                self.client.log_artifact(run, str(path), FIGURES if path.suffix == ".png" else None)
+        artifacts.log_files(self.client, run, folder, which)
         self.client.set_terminated(run, records.FINISHED, ended)
         tracking["complete"] = True
 
@@ -118,10 +111,11 @@ class Store:
         """End a run that did not finish: send its status, the reason and its log."""
         run = record["tracking"]["run_id"]
         self.client.set_tag(run, "zsl.error", str(record.get("error") or record["status"])[:_MAX_TAG])
-        if record.get("traceback"):
-            self.client.log_text(run, record["traceback"], "traceback.txt")
-        for path in sorted(folder.glob("*.log")):
-            self.client.log_artifact(run, str(path))
+        if artifacts.level(record["tracking"]) != "none":
+            if record.get("traceback"):
+                self.client.log_text(run, record["traceback"], "traceback.txt")
+            for path in sorted(folder.glob("*.log")):
+                self.client.log_artifact(run, str(path))
         self.client.set_terminated(run, record["status"], record.get("ended"))
         record["tracking"]["complete"] = True
 

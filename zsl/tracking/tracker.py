@@ -34,8 +34,10 @@ class MLflowTracker(Tracker):
         The name of MLflow's experiment.
     on_error : "warn" or "raise"
         What happens when the store cannot be written.
-    model : bool
-        Log the fitted classifier as a model that ``mlflow models serve`` answers for.
+    artifacts : "all", "light" or "none"
+        What the store gets besides parameters, metrics and tags. ``"light"``: the small files (JSON, YAML, CSV, PNG and
+        logs). ``"all"``: the rest of the folder too, with the fitted classifier as a model that ``mlflow models serve``
+        answers for. In a store on the same file system they are hard links to the files of the run folder.
     register : str, optional
         The model becomes a new version of this name in the registry.
     best : str
@@ -49,21 +51,21 @@ class MLflowTracker(Tracker):
         uri: str | None = None,
         experiment: str = "zsl",
         on_error: Literal["warn", "raise"] = "warn",
-        model: bool = True,
+        artifacts: Literal["all", "light", "none"] = "all",
         register: str | None = None,
         best: str = "acc_class",
         output_dir: str = "multirun",
     ) -> None:
-        given = {"uri": uri, "experiment": experiment, "on_error": on_error, "model": model, "register": register,
-                 "best": best, "output_dir": output_dir}  # fmt: skip
+        given = {"uri": uri, "experiment": experiment, "on_error": on_error, "artifacts": artifacts,
+                 "register": register, "best": best, "output_dir": output_dir}  # fmt: skip
         check_arguments(MLflowTracker, given, prefix="tracking.")
         super().__init__(output_dir)
         self.uri, self.experiment, self.on_error = uri and taken(uri), experiment, on_error
-        self.model, self.register, self.best = model, register, best
+        self.artifacts, self.register, self.best = artifacts, register, best
 
     def destination(self) -> dict[str, Any]:
         """What ``status.json`` and ``sweep.json`` keep of the store, so that an upload can go on."""
-        keep = {name: getattr(self, name) for name in ("uri", "experiment", "model", "register")}
+        keep = {name: getattr(self, name) for name in ("uri", "experiment", "artifacts", "register")}
         return {**keep, "run_id": None, "parent": None, "model_logged": False, "complete": False}
 
     def open(self) -> Store:
@@ -89,8 +91,10 @@ class MLflowTracker(Tracker):
 
     def find(self, digest: str) -> tuple[str, dict[str, Any]] | None:
         def look(store: Store) -> tuple[str, dict[str, Any]] | None:
-            for found in store.find("zsl.digest", digest, "attributes.status = 'FINISHED'")[:1]:
+            for found in store.find("zsl.digest", digest, "attributes.status = 'FINISHED'"):
                 run = found.info.run_id
+                if records.RESULTS not in {file.path for file in store.client.list_artifacts(run)}:
+                    continue  # it was sent with tracking.artifacts=none
                 with tempfile.TemporaryDirectory() as folder:
                     record = records.read(Path(store.client.download_artifacts(run, records.RESULTS, folder)))
                 return (f"MLflow run {run} in {store.uri}", record) if record else None
