@@ -312,7 +312,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     def save(self, path: str | Path, precision: Literal["single", "double"] = "double") -> None:
         """Write the fitted classifier to a file, without the training data but for the rows of ``example_``.
 
-        In "single" precision matrices take less than half the space, and scores change by about 1e-7.
+        In "single" precision matrices take half the space, and scores change by about 1e-7.
         """
         check_is_fitted(self)
         state = {k: v for k, v in vars(self).items() if k != "attributes_"} | {"model_": copy(self.model_)}

@@ -3,9 +3,8 @@
 Reading accepts the registered parts of zsl (models, pre-processing, inference rules, solvers) and the packages that the
 caller allows; a file cannot allow anything. A digest in the file tells whether its contents are what was written.
 
-In single precision a matrix of the classifier takes three bytes a number and a part of the fourth: the byte of sign and
-exponent is nearly the same everywhere and is compressed; the others are as good as random. Reading gives the matrix
-back in the precision that it had, so that everything is computed as before.
+Matrices may be rounded to single precision. Reading gives them back in the precision that they had, so that everything
+is computed as before.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import inspect
 import json
 import sys
 import zipfile
-import zlib
 from collections.abc import Mapping
 from copy import copy
 from importlib import import_module
@@ -26,17 +24,15 @@ import numpy as np
 import skops.io
 from skops.io._protocol import PROTOCOL
 
-from zsl.checks import Array, check_value
+from zsl.checks import check_value
 from zsl.errors import UserError, atomic, reason, writing
 
 MODEL = "model.skops"
 """The name of the file in a run folder"""
 _FORMAT = 4
-_READABLE = (3, 4)  # in 3 every array is whole
+_READABLE = (3, 4)  # in 3 no array is rounded
 _MOST_EXPANDED = 20
-"""How many times its own size a file may unpack to; the archive that is written is not compressed"""
-_SMALL = 1024
-"""Matrices with fewer numbers are not worth packing"""
+"""How many times its own size a file may unpack to; what is written is not compressed"""
 # The modules whose own classes a file may name.
 _REGISTERED = ("zsl.models", "zsl.inference", "zsl.data.preprocess", "zsl.model_selection.decision")
 # What else a file consists of, by skops's kind of part; skops trusts more, such as any estimator of scikit-learn.
@@ -67,7 +63,7 @@ def write(path: Path, state: Mapping[str, Any], precision: Literal["single", "do
     check_value(Literal["single", "double"], precision, "precision")
     with writing(path, "choose another file"), atomic(path) as part:
         try:
-            skops.io.dump({"format": _FORMAT, **(_packed(state) if precision == "single" else state)}, part)
+            skops.io.dump({"format": _FORMAT, **(_rounded(state) if precision == "single" else state)}, part)
             with zipfile.ZipFile(part, "a") as archive:
                 archive.comment = _digest(archive)
         except OSError:
@@ -109,8 +105,8 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
         state: dict[str, Any] = skops.io.load(path, trusted=sorted(named))
         if state.pop("format", None) not in _READABLE:
             raise UserError(f"{path} was written by another version of zsl; run it again.")
-        for name, attribute, kind in state.pop("packed", ()):
-            state[name] = _with(state[name], {attribute: _unpack(getattr(state[name], attribute), kind)})
+        for name, attribute in state.pop("rounded", ()):
+            state[name] = _with(state[name], {attribute: getattr(state[name], attribute).astype(np.float64)})
     except UserError:
         raise
     except FileNotFoundError:
@@ -123,16 +119,16 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
     return state
 
 
-def _packed(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of ``state`` with the matrices of its parts packed, and a list of which they are."""
+def _rounded(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of ``state`` with the matrices of its parts in single precision, and a list of which they are."""
     out, where = dict(state), []
     for name, part in state.items():
         fields = part._asdict() if hasattr(part, "_asdict") else getattr(part, "__dict__", {})
-        packed = {field: value for field, value in fields.items() if _is_worth_packing(value)}
-        if packed:
-            out[name] = _with(part, {field: _pack(value) for field, value in packed.items()})
-            where += [[name, field, value.dtype.name] for field, value in packed.items()]
-    return {**out, "packed": where} if where else out
+        rounded = {field: value.astype(np.float32) for field, value in fields.items() if _may_be_rounded(value)}
+        if rounded:
+            out[name] = _with(part, rounded)
+            where += [[name, field] for field in rounded]
+    return {**out, "rounded": where} if where else out
 
 
 def _with(part: Any, fields: Mapping[str, Any]) -> Any:
@@ -144,53 +140,17 @@ def _with(part: Any, fields: Mapping[str, Any]) -> Any:
     return part
 
 
-def _is_worth_packing(value: Any) -> bool:
-    """Whether single precision gains something and loses no more than the eighth digit.
+def _may_be_rounded(value: Any) -> bool:
+    """Whether single precision loses no more than the eighth digit of an array in double precision.
 
     Vectors stay: a mean may be so large against the spread around it that the spread would be lost. Matrices outside
     the range of single precision stay, too.
     """
-    if not (isinstance(value, np.ndarray) and value.dtype in (np.float32, np.float64)):
-        return False
-    if value.ndim < 2 or value.size < _SMALL:
+    if not (isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim >= 2):
         return False
     negligible = 1e-9 * float(np.max(np.abs(value), initial=0.0, where=np.isfinite(value)))
     with np.errstate(over="ignore", invalid="ignore"):
         return np.allclose(value.astype(np.float32), value, rtol=1e-7, atol=negligible, equal_nan=True)
-
-
-def _pack(matrix: Array) -> list[Array]:
-    """A matrix in single precision: three bytes of every number (..., 3), and all fourth bytes, compressed.
-
-    Examples
-    --------
-    >>> matrix = np.linspace(-1, 1, 2048).reshape(2, 1024)
-    >>> low, top = _pack(matrix)
-    >>> low.shape, len(top) < 800
-    ((2, 1024, 3), True)
-    >>> bool(np.abs(_unpack([low, top], "float64") - matrix).max() < 1e-7)
-    True
-    """
-    each = np.ascontiguousarray(matrix, dtype="<f4")[..., None].view(np.uint8)
-    # Bytes by their frequency alone, which is quicker and shorter here than looking for sequences that come again.
-    coder = zlib.compressobj(strategy=zlib.Z_HUFFMAN_ONLY)
-    top = coder.compress(each[..., 3].tobytes()) + coder.flush()
-    return [np.ascontiguousarray(each[..., :3]), np.frombuffer(top, dtype=np.uint8)]
-
-
-def _unpack(packed: list[Array], kind: str) -> Array:
-    """The matrix of :func:`_pack`, in the precision that it had."""
-    low, top = packed
-    if kind not in ("float32", "float64") or low.dtype != np.uint8 or low.shape[-1] != 3:
-        raise ValueError("a matrix in it is not as zsl packs it")
-    shape, decoder = low.shape[:-1], zlib.decompressobj()
-    # The limit, because other data than zsl's could unpack to any size.
-    found = decoder.decompress(top.tobytes(), low.size // 3 + 1)
-    if not decoder.eof:
-        raise ValueError("a matrix in it is not as zsl packs it")
-    each = np.empty((*shape, 4), dtype=np.uint8)
-    each[..., :3], each[..., 3] = low, np.frombuffer(found, np.uint8).reshape(shape)
-    return each.view("<f4")[..., 0].astype(kind)
 
 
 def _check_parts(path: Path, node: Any, allow: tuple[str, ...], seen: dict[Any, Any], named: set[str]) -> None:
