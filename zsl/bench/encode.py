@@ -15,11 +15,20 @@ from threadpoolctl import threadpool_limits
 from zsl.bench.data import perturbed, real, synthetic
 from zsl.checks import Array
 from zsl.sparse.encode import sparse_encode
+from zsl.sparse.kernels.products import product
 from zsl.sparse.problem import duality_gap, lambda_max, scale
 
 TOL = 1e-4
 # Atoms of the parts on image features, whatever -r says.
 REAL_ATOMS = 1400
+# Dimensions, atoms and numbers of non-zeros of the part sweep.
+SWEPT = ((128, 300, (20, 160)), (256, 320, (20, 200)), (1024, 1200, (20, 165)), (2048, 2560, (20, 68, 385, 900)))
+
+# Sizes of the part growth; what does not grow is 1000 rows, 256 dimensions (1024 for non-zeros) and 512 atoms (1280).
+GROWING = {
+    "n": (1000, 2000, 4000, 8000), "p": (128, 256, 512, 1024), "r": (300, 600, 1200, 2400),
+    "non-zeros": (10, 30, 90, 270),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,8 @@ class Result:
     gap: float = float("nan")
     """Largest gap of a row, in units of ``|x|^2 / p``"""
     n_nonzero: float = float("nan")
+    share: float = float("nan")
+    """Of the physical limit in the time taken, see :func:`limit`"""
     note: str = ""
 
     @property
@@ -66,15 +77,15 @@ def ours(problem: Problem, dtype: type = np.float64) -> Run:
     return lambda: sparse_encode(X, D, problem.lam, init=init, tol=TOL).A, len(X)
 
 
-def spams_lasso(problem: Problem, dtype: type = np.float64) -> Run:
-    """SPAMS's homotopy."""
+def spams_lasso(problem: Problem, dtype: type = np.float64, rows: int | None = None) -> Run:
+    """SPAMS's homotopy, on some of the rows."""
     import spams
 
-    X: Array = np.asfortranarray(problem.X.T, dtype=dtype)
+    X: Array = np.asfortranarray(problem.X[:rows].T, dtype=dtype)
     D: Array = np.asfortranarray(problem.D.T, dtype=dtype)
     r, p = problem.D.shape
     encode = partial(spams.lasso, X, D=D, lambda1=problem.lam * p / (2 * r), mode=2, numThreads=2)
-    return lambda: np.ascontiguousarray(encode().toarray().T), len(problem.X)
+    return lambda: np.ascontiguousarray(encode().toarray().T), X.shape[1]
 
 
 def sklearn_encode(problem: Problem, algorithm: str, n_jobs: int, rows: int) -> Run:
@@ -124,7 +135,26 @@ def race(problem: Problem, contenders: dict[str, Contender], rounds: int) -> lis
                 start = time.perf_counter()
                 run()
                 result.seconds.append(time.perf_counter() - start)
+    for result in results:
+        if result.contender in OURS:
+            result.share = limit(problem, result.contender.split()[-1], result.n_nonzero) / result.per_row
     return results
+
+
+def limit(problem: Problem, dtype: str, n_nonzero: float) -> float:
+    """Seconds that a row needs at least: its products with all atoms, at the speed of matrix products on this machine.
+
+    Codes with more than 200 non-zeros need a factorisation of their Gram matrix and products with those atoms as well.
+    """
+    X, D = np.ascontiguousarray(problem.X, dtype), np.ascontiguousarray(problem.D, dtype)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        product(X, D.T)
+        seconds.append(time.perf_counter() - start)
+    (r, p), k = D.shape, n_nonzero
+    more = (k**3 / 3 + k * r) / (r * p) if k > 200 else 0.0
+    return float(np.median(seconds)) / len(X) * (1 + more)
 
 
 def penalty_for(X: Array, D: Array, n_nonzero: float, rows: int = 100) -> float:
@@ -162,19 +192,19 @@ def encode(n: int, r: int, p: int, rounds: int) -> list[Result]:
 
 
 def sweep(n: int, rounds: int) -> list[Result]:
-    """Dimensions, density up to codes with nearly p non-zeros, and precision; r = 1.25 p."""
+    """Dimensions, precision, and density up to codes with more non-zeros than dimensions."""
     out = []
-    against: dict[str, Contender] = {
-        **OURS, "SPAMS float64": spams_lasso, "SPAMS float32": partial(spams_lasso, dtype=np.float32)
-    }  # fmt: skip
-    for p in (256, 1024, 2048):
-        X, D = synthetic(n, p, 5 * p // 4)
-        for n_nonzero in (20, p // 6, 4 * p // 5):
-            if n_nonzero > 1000:  # such codes take seconds a row, here and there
-                continue
-            rows = n if n_nonzero < 200 else n // 5
-            name = f"sweep: p={p}, r={len(D)}, {n_nonzero} non-zeros"
-            out += race(Problem(name, X[:rows], D, penalty_for(X, D, n_nonzero, 20)), against, rounds)
+    for p, r, numbers in SWEPT:
+        X, D = synthetic(n, p, r)
+        for n_nonzero in numbers:
+            # SPAMS takes a quarter of a second for a row with 900 non-zeros.
+            rows = n if n_nonzero < 50 else max(n // 4, 20) if n_nonzero < 200 else max(n // 40, 20)
+            against: dict[str, Contender] = {
+                **OURS, "SPAMS float64": partial(spams_lasso, rows=rows),
+                "SPAMS float32": partial(spams_lasso, dtype=np.float32, rows=rows),
+            }  # fmt: skip
+            name = f"sweep: p={p}, r={r}, {n_nonzero} non-zeros"
+            out += race(Problem(name, X, D, penalty_for(X, D, n_nonzero, 20)), against, rounds)
     return out
 
 
@@ -191,9 +221,9 @@ def image(r: int, p: int, rounds: int) -> list[Result]:
 
 
 def growth(rounds: int) -> dict[str, dict[str, Any]]:
-    """Time against n and against r, and the exponent of the power law fitted to it."""
+    """Time against rows, dimensions, atoms and non-zeros, and the exponent of the power law fitted to it."""
     out: dict[str, dict[str, Any]] = {}
-    for axis, sizes in (("n", (1000, 2000, 4000, 8000)), ("r", (300, 600, 1200, 2400))):
+    for axis, sizes in GROWING.items():
         seconds = list(_seconds_by_size(axis, sizes, rounds))
         out[axis] = {"sizes": list(sizes), "seconds": seconds, "exponent": exponent(sizes, seconds)}
     return out
@@ -201,10 +231,12 @@ def growth(rounds: int) -> dict[str, dict[str, Any]]:
 
 def _seconds_by_size(axis: str, sizes: tuple[int, ...], rounds: int) -> Iterator[float]:
     for size in sizes:
-        n, r = (size, 512) if axis == "n" else (1000, size)
-        X, D = synthetic(n, 256, r)
+        shape = {"n": 1000, "p": 256, "r": 512} | {axis: size}
+        if axis == "non-zeros":
+            shape |= {"p": 1024, "r": 1280}
+        X, D = synthetic(shape["n"], shape["p"], shape["r"])
         # The penalty per atom, lam / r, is what the codes see.
-        lam = 0.3 * float(np.median(lambda_max(X, D)))
+        lam = penalty_for(X, D, size) if axis == "non-zeros" else 0.3 * float(np.median(lambda_max(X, D)))
         (result,) = race(Problem(f"{axis}={size}", X, D, lam), {"zsl float64": ours}, rounds)
         yield float(np.median(result.seconds))
 

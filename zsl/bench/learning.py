@@ -6,15 +6,15 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zsl.bench.data import N_CLASSES, stored
-from zsl.bench.encode import TOL, exponent
+from zsl.bench.data import N_CLASSES, real, stored, synthetic
+from zsl.bench.encode import REAL_ATOMS, TOL, exponent, penalty_for
 from zsl.bench.process import in_a_process, memory_mb
 from zsl.checks import Array
 from zsl.models.coupled import CoupledDictionaries
@@ -123,20 +123,39 @@ class Runs:
         return min(found, key=found.__getitem__) if found else None
 
 
+def races(n: int, p: int, r: int, rounds: int) -> list[dict[str, Any]]:
+    """Races with sparse codes, with dense ones, and at the size of SUN, for which scikit-learn would take an hour."""
+    few = {name: learner for name, learner in LEARNERS.items() if not name.startswith("scikit-learn")}
+    problems = {
+        "sparse": (real(n, REAL_ATOMS) or synthetic(n, p, r), 20, LEARNERS),
+        "dense": (real(n // 2, n * 2 // 5) or synthetic(n // 2, p, n * 2 // 5), n // 5, LEARNERS),
+        "size of SUN": (synthetic(10320 * n // 2000, 2048, 2560 * n // 2000), 64, few),
+    }
+    out = []
+    for name, ((X, D), n_nonzero, learners) in problems.items():
+        lam = penalty_for(X, D, n_nonzero)
+        found = race(X, D, lam, rounds, (512,) if learners is few else (128, 512), learners)
+        out += [
+            {"problem": f"{name}: {len(X)} x {X.shape[1]}, r={len(D)}, {n_nonzero} non-zeros"} | row for row in found
+        ]
+    return out
+
+
 def race(
-    X: Array, D: Array, lam: float, rounds: int, batch_sizes: tuple[int, ...] = (128, 512)
-) -> list[dict[str, Any]]:
+    X: Array, D: Array, lam: float, rounds: int, batch_sizes: tuple[int, ...] = (128, 512),
+    learners: Mapping[str, tuple[Learner, bool]] | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
     """The time in which each learner gets from D to the same objective.
 
     Every learner runs two passes with each batch size; of the learners' best objectives the highest is the target,
     which all of them reach. Each then has the batch size and the number of passes that reach the target soonest; this
     choice is made outside the clock.
     """
-    start = value(X, D, lam)
-    sizes = {name: [*(batch_sizes if batches else ()), len(X)] for name, (_, batches) in LEARNERS.items()}
+    start, learners = value(X, D, lam), learners or LEARNERS
+    sizes = {name: [*(batch_sizes if batches else ()), len(X)] for name, (_, batches) in learners.items()}
     ours(X[:256], D, lam, 1, 128), ours(X[:256], D, lam, 1, 256)  # compiles
     tried, best = {}, {}
-    for name, (learner, _) in LEARNERS.items():
+    for name, (learner, _) in learners.items():
         runs = Runs(learner, X, D, lam)
         try:
             best[name] = min(runs.run(_FIRST, size)[1] for size in sizes[name])
