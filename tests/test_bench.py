@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from zsl.bench import __main__ as command
-from zsl.bench import encode, learning
+from zsl.bench import encode, epochs, learning
 from zsl.bench.data import real, stored, synthetic
 from zsl.bench.encode import Problem, Result, exponent, ours, race, sklearn_encode
 from zsl.bench.process import in_a_process, memory_mb
@@ -83,6 +83,15 @@ def test_stored_features_have_all_classes(tmp_path):
     assert_allclose(np.load(tmp_path / "X.npy"), X)
 
 
+def test_epochs_of_every_shape_and_model(monkeypatch):
+    monkeypatch.setattr(epochs, "SHAPES", {"small": (12, 6, 4)})
+    rows = epochs.epochs(rounds=1, n=70)
+    assert [row["model"] for row in rows] == 4 * ["sje", "ale", "devise", "latem"]
+    for row in rows:
+        assert row["images / zsl 64"] == pytest.approx(row["images"] / row["zsl 64"])
+        assert min(row[name] for name in ("images", "batches", "zsl 1", "zsl 64")) > 0
+
+
 @pytest.mark.parametrize(
     "arguments", ["--rounds 0", "-n many", "-p -5", "--sizes 50 39", "--iterations -1", "--only x"]
 )
@@ -132,11 +141,13 @@ def test_tables_of_every_part(tmp_path):
         "awa2": fit,
         "rows": {"sizes": [40], "runs": [fit], "exponent": None},
         "spreading": {"runs": [fit, fit], "exponent": 1.25},
+        "epochs": [{"model": "sje", "images / zsl 1": 12.5}],
     }
     tables = {part: command.table_of(part, value, {}) for part, value in found.items()}
     assert tables["learn"].rows == [["zsl", "2", "1"]]
     assert tables["growth"].columns == ["axis", "sizes", "seconds", "exponent"]
     assert tables["rows"].rows == tables["awa2"].rows == [["40", "1.5"]]
+    assert tables["epochs"].rows == [["sje", "12.5"]]
     assert tables["spreading"].notes == ["Time grows with the exponent 1.25."]
     with pytest.raises(SystemExit) as ended:
         command.main(["--only", "encode", "-n", str(10**18), "--out", str(tmp_path)])

@@ -1,1 +1,1 @@
-"""Speed of sparse coding, dictionary learning and label spreading against SPAMS and scikit-learn."""
+"""Speed of coding, learning, label spreading and ranking models against SPAMS, scikit-learn and plain loops."""

@@ -1,4 +1,4 @@
-"""Speed against SPAMS and scikit-learn, mostly as ratios: ``zsl bench``.
+"""Speed against SPAMS, scikit-learn and plain loops, mostly as ratios: ``zsl bench``.
 
 Every contender solves the same problem in turn, round after round. The median of the rounds counts, and the duality gap
 that each reached stands beside it. Competitors run as shipped, on arrays already in the layout that they want.

@@ -75,14 +75,14 @@ def _add_rows(out, a, B, rows):
 
 
 @njit(error_model="numpy")
-def small_steps(P, K, S, T, y, batch_size, lr, margin, weights, only_worst):
+def small_steps(P, gram, S, T, y, batch_size, lr, margin, weights, only_worst):
     """Steps for one batch after another, from products with the weights V that held before the first of them.
 
     Parameters
     ----------
     P : (K, b, k)
         ``X V`` of all images. Afterwards the weights after all steps are ``V + X'P``.
-    K : (b, b)
+    gram : (b, b)
         ``X X'``, which tells how a step for one image changes the products of another.
     S, T : (C, k), (k, C)
         Attributes of the classes, and their transpose.
@@ -100,7 +100,7 @@ def small_steps(P, K, S, T, y, batch_size, lr, margin, weights, only_worst):
         if i == first:
             n_before = n_moved
         for m in range(n_maps):
-            _add_rows(P[m, i], K[i], P[m], moved[:n_before])
+            _add_rows(P[m, i], gram[i], P[m], moved[:n_before])
             F[m] = 0
             _add_rows(F[m, 0], P[m, i], T, columns)
             P[m, i] = 0
