@@ -39,6 +39,43 @@ def test_ratios_are_to_the_first_contender():
     assert exponent([10, 10], [1, 1]) is None
 
 
+def test_the_share_of_the_limit_is_that_of_our_contenders():
+    X, D = synthetic(200, 20, 30)
+    found = race(Problem("small", X, D, 0.3), {"zsl float64": ours, "theirs": ours}, rounds=1)
+    assert 0 < found[0].share < 2
+    assert np.isnan(found[1].share)
+    # With 300 non-zeros a row also needs 300^3 / 3 + 300 * 30 multiplications, 15015 times those of its products.
+    few, many = (min(encode.limit(Problem("", X, D, 0.3), "float32", k) for _ in range(5)) for k in (200, 300))
+    assert 2000 < many / few < 100_000
+
+
+def test_growth_along_every_axis(monkeypatch):
+    monkeypatch.setattr(encode, "GROWING", {"n": (20, 30), "p": (10, 20), "r": (10, 20), "non-zeros": (4, 8)})
+    seen = []
+    monkeypatch.setattr(encode, "race", lambda problem, *_: seen.append(problem) or [Result("", "", [1.0], 1)])
+    found = encode.growth(1)
+    assert [axis["exponent"] for axis in found.values()] == pytest.approx([0, 0, 0, 0], abs=1e-12)
+    shapes = [(*problem.X.shape, len(problem.D)) for problem in seen]
+    assert shapes == [(20, 256, 512), (30, 256, 512), (1000, 10, 512), (1000, 20, 512), (1000, 256, 10),
+                      (1000, 256, 20), (1000, 1024, 1280), (1000, 1024, 1280)]  # fmt: skip
+    counts = [np.count_nonzero(encode.sparse_encode(p.X[:100], p.D, p.lam).A) / 100 for p in seen[-2:]]
+    assert counts == pytest.approx([4, 8], rel=0.2)
+
+
+def test_fits_of_three_sizes(monkeypatch):
+    seen = []
+
+    def race(X, D, lam, rounds, sizes, learners):
+        seen.append((X.shape, len(D), len(learners)))
+        return [{"contender": "zsl"}]
+
+    monkeypatch.setattr(learning, "race", race)
+    monkeypatch.setattr(learning, "real", lambda *_: None)
+    rows = learning.races(50, 30, 40, 1)
+    assert [row["problem"].partition(":")[0] for row in rows] == ["sparse", "dense", "size of SUN"]
+    assert seen == [((50, 30), 40, 4), ((25, 30), 20, 2), ((258, 2048), 64, 2)]
+
+
 def test_learning_to_the_same_objective(monkeypatch, capsys):
     learners = learning.LEARNERS | {"SPAMS trainDL float64": (missing, True)}
     monkeypatch.setattr(learning, "LEARNERS", learners)
