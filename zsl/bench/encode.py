@@ -19,7 +19,7 @@ from zsl.sparse.kernels.products import product
 from zsl.sparse.problem import duality_gap, lambda_max, scale
 
 TOL = 1e-4
-# Atoms of the parts on image features, whatever -r says.
+# Atoms of the parts image and learn on features of cifar_awa; -r does not change this number.
 REAL_ATOMS = 1400
 # Dimensions, atoms and numbers of non-zeros of the part sweep.
 SWEPT = ((128, 300, (20, 160)), (256, 320, (20, 200)), (1024, 1200, (20, 165)), (2048, 2560, (20, 68, 385, 900)))
@@ -54,7 +54,7 @@ class Result:
     """Largest gap of a row, in units of ``|x|^2 / p``"""
     n_nonzero: float = float("nan")
     share: float = float("nan")
-    """Of the physical limit in the time taken, see :func:`limit`"""
+    """Reference time of :func:`limit` over the time taken"""
     note: str = ""
 
     @property
@@ -70,7 +70,7 @@ Contender = Callable[[Problem], Run]
 
 
 def ours(problem: Problem, dtype: type = np.float64) -> Run:
-    """This package's active set, from X and D to codes, the certificate included."""
+    """zsl's default solver, timed from X and D to codes, the certificate included."""
     X: Array = problem.X.astype(dtype)
     D: Array = problem.D.astype(dtype)
     init: Array | None = None if problem.init is None else problem.init.astype(dtype)
@@ -142,9 +142,10 @@ def race(problem: Problem, contenders: dict[str, Contender], rounds: int) -> lis
 
 
 def limit(problem: Problem, dtype: str, n_nonzero: float) -> float:
-    """Seconds that a row needs at least: its products with all atoms, at the speed of matrix products on this machine.
+    """Reference seconds of a row: its products with all atoms, at the speed of matrix products on this machine.
 
-    Codes with more than 200 non-zeros need a factorisation of their Gram matrix and products with those atoms as well.
+    For codes with more than 200 non-zeros the reference adds a Cholesky factorisation and a product as the active set
+    needs them; a solver without factorisations, such as ADMM, may be faster.
     """
     X, D = np.ascontiguousarray(problem.X, dtype), np.ascontiguousarray(problem.D, dtype)
     seconds = []

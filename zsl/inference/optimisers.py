@@ -4,8 +4,8 @@ r"""The optimisers of attribute-aware codes, Eq. (7) (``eq:attrAware``), which s
 
 is solved for every image on its own; ``s`` is 1 in the paper. The entropy makes the problem non-convex, so descent is
 promised, not a minimum: no row ends above its start. An optimiser takes ``(problem, A, tol, max_iter)`` and returns the
-codes and the number of iterations of each row. A row stops once an iteration lowers its objective by at most
-``tol * |x|^2 / p``.
+codes and the number of iterations of each row. With ``mm`` a row stops once an iteration lowers its objective by at
+most ``tol * |x|^2 / p``; ``subgradient`` makes all iterations.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from zsl.sparse.stacked import StackedCoder
 
 # Times that the curvature is raised fourfold in one round of majorise-minimise; a row that still rises keeps its code.
 _MAX_RAISES = 12
-# In units of the kernel at distance 0 or 1: small, since entropy is concave where images are undecided.
+# The first guess of the curvature, times gamma s^2 (and 1/rho for the Gaussian kernel). It is small because entropy is
+# concave where an image is undecided; backtracking raises it elsewhere.
 _FIRST_CURVATURE = 0.25
 # A LASSO within a round is solved to this share of its data term, or to the caller's tol where that is smaller: the
-# certificate that counts is the objective of Eq. (7), which is looked at after every round.
+# descent is checked on the objective of Eq. (7) after every round.
 _INNER_TOL = 1e-6
 # Batch form: iterations with the mean assignment held fixed, then halvings on the way back towards the last codes.
 _FROZEN = 5
@@ -52,7 +53,7 @@ class AwareProblem:
     coder: StackedCoder | None = None
     """The solver of the LASSO in each round of majorise-minimise."""
     C: Array | None = None
-    """(L, r) what the coder needs of the images."""
+    """(L, r) ``X Dx'``, which the coder needs."""
 
     def prepared(self, coder: StackedCoder | None = None) -> AwareProblem:
         """The problem with all products that the rounds of majorise-minimise share."""
@@ -107,10 +108,10 @@ Optimiser = Callable[[AwareProblem, Array, float, int], tuple[Array, Array]]
 def mm(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Array, Array]:
     r"""Majorise-minimise: a LASSO with a changed Gram matrix in each round, warm-started.
 
-    With g the gradient of the weighted entropy in ``v = a Dz`` at ``v0`` and a curvature c large enough, it is at most
-    ``const + g (v - v0) + c/2 |v - v0|^2``, so the objective is at most that of the LASSO with the stacked dictionary
+    With g the gradient of the weighted entropy in ``v = a Dz`` at ``v0`` and a curvature c large enough, the entropy is
+    at most ``const + g (v - v0) + c/2 |v - v0|^2``, so the objective is at most that of the LASSO with the stacked dictionary
     ``[Dx, sqrt(c p / 2) Dz]`` and the targets ``[x, sqrt(c p / 2) (v0 - g / c)]``. Each row has its own c, found by
-    backtracking; rows are solved together with the largest c of a group, within a factor of four.
+    backtracking; each c is rounded up to a power of four, and rows of equal c are solved together.
     """
     limit, n_iter = tol * scale(problem.X), np.zeros(len(A), dtype=np.int64)
     A = A.copy()

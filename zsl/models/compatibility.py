@@ -15,7 +15,7 @@ from zsl.models.ranking import small_steps, subgradients
 
 # Batches of fewer images share their products.
 _BLOCK = 64
-# Up to this share of a block's images is copied out of it.
+# If fewer than this share of a block's images have a subgradient, only those images are copied and multiplied.
 _MOST = 0.8
 
 
@@ -134,7 +134,10 @@ class Compatibility(InductiveModel):
 
 
 def _product(X: Array, H: Array, out: Array | None) -> Array:
-    """``X'H`` for X (b, p) and H (..., b, k); images within no margin, whose rows of H are zero, cost nothing."""
+    """``X'H`` for X (b, p) and H (..., b, k).
+
+    Images whose margin no class violates have rows of zeros in H and cost nothing.
+    """
     moved = np.flatnonzero(H.any(axis=-1).reshape(-1, len(X)).any(axis=0))
     if len(moved) < _MOST * len(X):
         X, H = X[moved], H[..., moved, :]

@@ -170,7 +170,7 @@ class Joint(Visual):
 
 
 class SemanticAtoms:
-    """The minimisers of Eq. (4) over Dz for fixed codes of the seen images and several codes B of the unseen classes.
+    """Minimise Eq. (4) over Dz for fixed codes of the seen images; call ``atoms`` once for each choice of codes B.
 
     Parameters
     ----------
@@ -178,8 +178,8 @@ class SemanticAtoms:
     AtZ : (r, q)
     beta : float > 0
     in_ball : bool
-        Whether atoms are confined to the unit ball. The minimiser is then found by descent where that of the free
-        problem, which has a closed form, lies outside.
+        Whether atoms are confined to the unit ball. If an atom of the free minimiser, which has a closed form, is
+        longer than one, ten passes of block-coordinate descent approximate the confined minimiser.
     """
 
     def __init__(self, AtA: Array, AtZ: Array, beta: float, in_ball: bool) -> None:
@@ -187,7 +187,10 @@ class SemanticAtoms:
         self._free = RidgeAtoms(AtA, AtZ, beta)
 
     def atoms(self, Dz: Array, B: Array, Z: Array, weight: float) -> Array:
-        """The atoms (r, q) if classes Z (M, q) with codes B (M, r) have a weight; ``Dz`` is where a descent starts."""
+        """The atoms (r, q) with the term of classes Z (M, q) and codes B (M, r) times ``weight``.
+
+        The term is left out if B is empty or the weight is 0. A descent starts at ``Dz``.
+        """
         rows = bool(len(B) and weight)
         free = self._free.with_rows(B, Z, weight) if rows else self._free.atoms
         if not self.in_ball or np.linalg.norm(free, axis=1).max() <= 1:

@@ -3,8 +3,8 @@
 Reading accepts the registered parts of zsl (models, pre-processing, inference rules, solvers) and the packages that the
 caller allows; a file cannot allow anything. A digest in the file tells whether its contents are what was written.
 
-Matrices may be rounded to single precision. Reading gives them back in the precision that they had, so that everything
-is computed as before.
+Matrices may be rounded to single precision. Reading converts them back to double precision, so that a loaded classifier
+computes in the precision of the run; the rounded digits are lost.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _rounded(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of ``state`` with the matrices of its parts in single precision, and a list of which they are."""
+    """A copy of ``state`` with the matrices of its parts in single precision; its key ``rounded`` lists them."""
     out, where = dict(state), []
     for name, part in state.items():
         fields = part._asdict() if hasattr(part, "_asdict") else getattr(part, "__dict__", {})
@@ -141,7 +141,7 @@ def _with(part: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def _may_be_rounded(value: Any) -> bool:
-    """Whether single precision loses no more than the eighth digit of an array in double precision.
+    """Whether single precision changes no entry of a matrix by more than 1e-7 of itself or 1e-9 of the largest entry.
 
     Vectors stay: a mean may be so large against the spread around it that the spread would be lost. Matrices outside
     the range of single precision stay, too.

@@ -24,7 +24,7 @@ from zsl.sparse.kernels.products import product
 _BLOCK, _STEP = 256, 64
 # Atoms that are compared with all others at once.
 _COMPARED = 256
-# A change of rank M is cheaper than a new factorisation for at least this many times M atoms.
+# A change of rank M is used for r >= _FEW M; with more rows a new factorisation is cheaper.
 _FEW = 4
 
 
@@ -56,7 +56,7 @@ def ridge_atoms(AtA: Array, AtX: Array, beta: float) -> Array:
 
 
 class RidgeAtoms:
-    """The atoms of :func:`ridge_atoms`, and those for some rows more, from one factorisation.
+    """The atoms of :func:`ridge_atoms`, and from the same factorisation the atoms after some rows were added.
 
     Parameters
     ----------

@@ -14,7 +14,8 @@ from zsl.sparse.problem import Codes
 
 log = logging.getLogger(__name__)
 
-# A fit of fewer multiplications in its products with all atoms takes seconds, unless codes are very dense.
+# A fit whose products with all atoms have fewer multiplications than this takes seconds; no row of it is coded for an
+# estimate. Small fits with dense codes may take longer, and the progress bar alone speaks of them.
 _SHORT = 3e10
 # Rows that are coded to estimate the time of one row: a few, then more, since all rows share the products of D. Their
 # tolerance is that of a pass in the middle. On the features of docs/costs.md a fit took 0.8 to 1.4 times the estimate.

@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike
 
 from zsl.checks import Array, NonNegative, as_matrix, check_value
 from zsl.sparse.kernels.products import product
-from zsl.sparse.kernels.residuals import compressed, is_dense, residuals_and_lengths
+from zsl.sparse.kernels.residuals import compressed, is_dense, residuals_and_norms
 
 # Rows per block where a whole (n, p) residual would otherwise be held in float64.
 _BLOCK = 4096
@@ -98,15 +98,15 @@ def row_objectives(X: Array, D: Array, A: Array | sp.csr_array, lam: float) -> A
     """:func:`objective` without its checks, for arguments that are known to fit together; A may be a csr_array."""
     r, p = D.shape
     if not is_dense(A):
-        fit, length = residuals_and_lengths(X, D, A if isinstance(A, sp.csr_array) else compressed(A))
-        return fit / p + lam / r * length
-    fit, length = np.empty(len(X)), np.empty(len(X))
+        fit, norm = residuals_and_norms(X, D, A if isinstance(A, sp.csr_array) else compressed(A))
+        return fit / p + lam / r * norm
+    fit, norm = np.empty(len(X)), np.empty(len(X))
     D = D.astype(np.float64, copy=False)
     for rows in row_blocks(len(X)):
         a = (A[rows].toarray() if isinstance(A, sp.csr_array) else A[rows]).astype(np.float64, copy=False)
         R = X[rows].astype(np.float64, copy=False) - product(a, D)
-        fit[rows], length[rows] = np.einsum("ij,ij->i", R, R), np.abs(a).sum(axis=1)
-    return fit / p + lam / r * length
+        fit[rows], norm[rows] = np.einsum("ij,ij->i", R, R), np.abs(a).sum(axis=1)
+    return fit / p + lam / r * norm
 
 
 def duality_gap(X: Array, D: Array, A: Array, lam: float) -> Array:

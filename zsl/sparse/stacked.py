@@ -29,6 +29,10 @@ class StackedCoder:
     Dx : (r, p)
     Dz : (r, q)
     lam : float >= 0
+
+    Notes
+    -----
+    The Gram matrix of the last weight is kept, so threads must not share a coder. The model's ``solver`` is not used.
     """
 
     def __init__(self, Dx: Array, Dz: Array, lam: float) -> None:
@@ -43,7 +47,7 @@ class StackedCoder:
         return product(np.ascontiguousarray(X, np.float64), self._x.T)
 
     def codes(self, X: Array, C: Array, target: Array, c: float, A: Array, tol: float) -> Array:
-        """Codes (n, r) of images X (n, p) with correlations C and targets (n, q), started from A.
+        """Codes (n, r) of images X (n, p) with correlations C and targets (n, q) for a weight c > 0, started from A.
 
         A row ends once its duality gap is at most ``tol (|x|^2 / p + c/2 |target|^2)``.
         """
@@ -62,7 +66,7 @@ class StackedCoder:
         C = product(target, self._z.T * u) + C
         gap = search(self._G, C, xx, p + q, t, codes, tol, _MAX_ITER)
         codes = codes.astype(A.dtype, copy=False)
-        # The search may stall on atoms that nearly depend on each other; rounding is no reason to try again.
+        # Rows above tol, where the search stalled on atoms that nearly depend on each other, are solved by another way.
         missed = np.flatnonzero(~(gap <= max(tol, _FINE) * xx / 2))
         if missed.size:
             codes[missed] = self._in_full(X[missed], target[missed] / u, u, A[missed], tol)

@@ -46,10 +46,10 @@ def log_files(client: Any, run: str, folder: Path, which: str) -> None:
 
 
 def linked(path: Path, place: str, *below: str | None) -> bool:
-    """Whether a file under the address ``place`` could be made a hard link to ``path``, in place of what is there.
+    """Replace the file under the address ``place`` by a hard link to ``path``; return whether that worked.
 
-    It can where the store keeps its files in a folder of the same file system. A file system without hard links, or
-    another one, costs a copy, which the caller makes or has made.
+    It can where the store keeps its files in a folder of the same file system. Otherwise
+    the caller makes or keeps a copy.
     """
     address = urlsplit(place)
     if address.scheme != "file":

@@ -58,7 +58,7 @@ _solve_rows_serial = njit()(_solve_rows)
 
 
 def _search_rows(G, C, xx, p, t, tol, max_iter, floor, A, gap, n_threads):
-    """Write the codes of all rows to ``A``, and their gaps as far as products without X and D tell."""
+    """Write the codes of all rows to ``A``, and their gaps, which are estimated from products and not certified."""
     n, r = C.shape
     width = r + 3 * PAD
     floats = np.empty((n_threads, 9, width), C.dtype)

@@ -1,6 +1,6 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""Squared residuals and lengths of sparse codes, at a cost proportional to the number of their non-zero entries."""
+"""Squared residuals and l1 norms of sparse codes, at a cost proportional to the number of their non-zero entries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba import prange
 from zsl.checks import Array
 from zsl.sparse.kernels.compiled import njit
 
-# With a larger share of non-zeros than this matrix products are faster.
+# Matrix products are faster if more than this share of the entries is non-zero.
 _DENSE = 0.12
 
 
@@ -36,11 +36,11 @@ def is_dense(A: Array | sp.csr_array) -> bool:
     return (A.nnz if isinstance(A, sp.csr_array) else np.count_nonzero(A)) > _DENSE * A.shape[0] * A.shape[1]
 
 
-def residuals_and_lengths(X: Array, D: Array, A: sp.csr_array) -> tuple[Array, Array]:
+def residuals_and_norms(X: Array, D: Array, A: sp.csr_array) -> tuple[Array, Array]:
     """``|x - aD|^2`` and ``|a|_1``, both (n,) float64, of the rows of X (n, p) with codes A (n, r)."""
-    squares, lengths = np.empty(len(X)), np.empty(len(X))
-    _residuals_and_lengths(X, D, A.indptr, A.indices, A.data, squares, lengths)
-    return squares, lengths
+    squares, norms = np.empty(len(X)), np.empty(len(X))
+    _residuals_and_norms(X, D, A.indptr, A.indices, A.data, squares, norms)
+    return squares, norms
 
 
 @njit()
@@ -94,11 +94,11 @@ def _squared_residual(x, D, atoms, a):
 
 
 @njit(parallel=True)
-def _residuals_and_lengths(X, D, start, columns, values, squares, lengths):
+def _residuals_and_norms(X, D, start, columns, values, squares, norms):
     for i in prange(len(X)):
         a = values[start[i] : start[i + 1]]
         squares[i] = _squared_residual(X[i], D, columns[start[i] : start[i + 1]], a)
-        length = 0.0
+        norm = 0.0
         for v in a:
-            length += abs(np.float64(v))
-        lengths[i] = length
+            norm += abs(np.float64(v))
+        norms[i] = norm
