@@ -110,8 +110,8 @@ def mm(problem: AwareProblem, A: Array, tol: float, max_iter: int) -> tuple[Arra
 
     With g the gradient of the weighted entropy in ``v = a Dz`` at ``v0`` and a curvature c large enough, the entropy is
     at most ``const + g (v - v0) + c/2 |v - v0|^2``, so the objective is at most that of the LASSO with the stacked
-    dictionary ``[Dx, sqrt(c p / 2) Dz]`` and the targets ``[x, sqrt(c p / 2) (v0 - g / c)]``. Each row has its own c, found by
-    backtracking; each c is rounded up to a power of four, and rows of equal c are solved together.
+    dictionary ``[Dx, sqrt(c p / 2) Dz]`` and the targets ``[x, sqrt(c p / 2) (v0 - g / c)]``. Each row has its own c,
+    found by backtracking; each c is rounded up to a power of four, and rows of equal c are solved together.
     """
     limit, n_iter = tol * scale(problem.X), np.zeros(len(A), dtype=np.int64)
     A = A.copy()
