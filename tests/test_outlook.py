@@ -60,17 +60,19 @@ def test_a_small_fit_codes_no_row_for_an_estimate(said):
     assert said() == []
 
 
-def fit(n, n_atoms, lam_relative, p=40):
+def fit(n, n_atoms, lam_relative, p=40, **more):
     rng = np.random.default_rng(0)
     X, y, Z = rng.standard_normal((n, p)), np.arange(n) % 5, np.eye(5)
-    return CoupledDictionaries(n_atoms=n_atoms, n_iter=2, lam_relative=lam_relative).fit(X, y, Z[y], Z[:2])
+    return CoupledDictionaries(n_atoms=n_atoms, n_iter=2, lam_relative=lam_relative, **more).fit(X, y, Z[y], Z[:2])
 
 
 def test_many_more_atoms_than_images_are_said(said):
+    outlook._say_once.cache_clear()
     fit(30, 61, 0.3)
+    fit(25, 61, 0.3)  # as tuning does
     assert said() == [
-        "the dictionary has 61 atoms for 30 training images, so most of its atoms cannot be learned; set model.n_atoms "
-        "to at most 30"
+        "the dictionary has 61 atoms, more than 2 for each training image, so most of its atoms cannot be learned; set "
+        "model.n_atoms to at most the number of training images"
     ]
 
 
@@ -79,6 +81,11 @@ def test_codes_that_are_dense_by_nature_are_said_once(said):
     (sentence,) = said()
     assert "more than half of the 40 features" in sentence
     assert "a larger model.lam (or model.lam_relative) makes them sparse" in sentence
+
+
+def test_features_are_counted_without_the_attributes(said):
+    fit(200, 60, 1e-4, coupling="joint")
+    assert "more than half of the 40 features" in said()[0]
 
 
 def test_sparse_codes_are_not_spoken_of(said):

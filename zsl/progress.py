@@ -134,5 +134,6 @@ def duration(seconds: float) -> str:
     'about 3 minutes'
     """
     if seconds < 90:
-        return f"about {max(round(seconds), 1)} seconds"
+        n = max(round(seconds), 1)
+        return f"about {n} second{'s' * (n > 1)}"
     return f"about {seconds / 60:.0f} minutes" if seconds < 5400 else f"about {seconds / 3600:.1f} hours"

@@ -71,7 +71,8 @@ class Visual:
     """
 
     def __init__(self, X: Array, attributes: ImageAttributes, beta: float, by_gradient: bool = False) -> None:
-        self.X, self.attributes, self.beta, self.by_gradient, self.n_rows = X, attributes, beta, by_gradient, len(X)
+        self.X, self.attributes, self.beta, self.by_gradient = X, attributes, beta, by_gradient
+        self.n_rows, self.n_features = X.shape
 
     def rows(self, which: slice | Array) -> Array:
         return np.ascontiguousarray(self.X[which])

@@ -52,6 +52,7 @@ class Task(Protocol):
     """The learning problem: its rows, and the terms that its objective adds to the mean of Eq. (5) over the rows."""
 
     n_rows: int
+    n_features: int
 
     def rows(self, which: slice | Array) -> Array:
         """Return the rows ``which`` (m, p), contiguous."""
@@ -277,7 +278,7 @@ class _Learner:
             s.rough = s.rough / 10 if s.rough > _EXACT else 0.0
             return
         if s.iteration == min(1, self.n_iter):  # initial atoms that are samples make codes sparser than learned ones
-            say_if_dense(s.n_nonzero / s.n_seen, s.D.shape[1])
+            say_if_dense(s.n_nonzero / s.n_seen, self.task.n_features)
         s.objectives.append(value)
         s.gaps.append(s.gap / s.n_seen)
         if not self.last:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -43,10 +44,10 @@ def announce(
     """
     r, p = D.shape
     if r > _MANY * n:
-        log.warning(
-            "the dictionary has %d atoms for %d training images, so most of its atoms cannot be learned; set "
-            "model.n_atoms to at most %d", r, n, n,
-        )  # fmt: skip
+        _say_once(
+            f"the dictionary has {r} atoms, more than {_MANY} for each training image, so most of its atoms cannot be "
+            "learned; set model.n_atoms to at most the number of training images"
+        )
     if float(n) * r * p * n_passes < _SHORT or n < 2 * _PROBED:
         return
     X = rows(np.linspace(0, n - 1, _PROBED).astype(np.int64))
@@ -62,6 +63,12 @@ def announce(
             "learning the dictionary is likely to take %s: %d passes over %d images, whose codes have about %.0f "
             "non-zeros", duration(likely), n_passes, n, codes.density * r,
         )  # fmt: skip
+
+
+@cache
+def _say_once(sentence: str) -> None:
+    """Say a warning once in a process: tuning and validation fit many times with the same setting."""
+    log.warning("%s", sentence)
 
 
 def _timed(encode: Callable[[Array, Array, float], Codes], X: Array, D: Array) -> tuple[float, Codes]:

@@ -55,7 +55,8 @@ def _work(arguments: argparse.Namespace) -> None:
         print(line, flush=True)
         nothing = False
     if nothing:
-        print("nothing to do")
+        hint = arguments.command == "upload" and uri is None and not arguments.all
+        print("nothing to do" + ("; --all sends runs made with tracking=none too" if hint else ""))
 
 
 if __name__ == "__main__":
