@@ -372,7 +372,7 @@ def test_a_server_that_is_down_costs_a_warning_and_an_upload(tmp_path, server, c
     assert not (tmp_path / "multirun" / "mlflow.db").exists()
     capsys.readouterr()
     assert tracking(["upload", folder]) == 0
-    assert capsys.readouterr().out == "nothing to do\n"
+    assert capsys.readouterr().out == "nothing to do; --all sends runs made with tracking=none too\n"
 
 
 @pytest.mark.slow

@@ -228,7 +228,7 @@ def test_an_upload_completes_what_the_store_did_not_get(tmp_path, monkeypatch, c
     assert len(list(out.glob("mlartifacts/models/*"))) == 1
     capsys.readouterr()
     assert main(["upload", str(folder)]) == 0
-    assert capsys.readouterr().out == "nothing to do\n"
+    assert capsys.readouterr().out == "nothing to do; --all sends runs made with tracking=none too\n"
     # A run that was deleted for good in the store is made again where the record says that it lacks something.
     record = status(folder)
     record["tracking"] |= {"complete": False, "run_id": "0" * 32}
