@@ -44,7 +44,7 @@ _ROUGH, _SHARE, _EXACT = 1e-2, 2.0, 1e-6
 # classes even if the rows are sorted.
 _RUNS = 64
 
-# X, D, codes to start from, a tolerance that may replace a smaller one.
+# X, D, codes to start from, and a tolerance that may replace a smaller one.
 Encode = Callable[[Array, Array, "Array | None", float], Codes]
 
 
@@ -249,8 +249,8 @@ class _Learner:
 
     def _batch(self, k: int) -> Array:
         """Row numbers of online batch k of this pass."""
-        m = -(-self.size // self.run)
-        runs = np.sort(self.state.order[k * m : (k + 1) * m])
+        per_batch = -(-self.size // self.run)
+        runs = np.sort(self.state.order[k * per_batch : (k + 1) * per_batch])
         rows = (runs[:, None] * self.run + np.arange(self.run)).ravel()
         return rows[rows < self.task.n_rows]
 
@@ -289,7 +289,7 @@ class _Learner:
         if self.batch_size is None and not self.finished:
             if self.tol and fall < self.tol * value and not s.redrawn[-1]:
                 s.iteration = self.n_iter
-            # Exact codes of a dictionary that is about to change are wasted; the last pass is exact.
+            # Exact codes of a dictionary that is about to change are wasted; the last pass is solved to the end.
             s.rough = 0.0 if self.last else min(s.rough, max(_SHARE * fall, 0.0) * s.n_seen / s.square)
 
     def _add_extra(self, n: int) -> None:

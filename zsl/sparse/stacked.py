@@ -55,21 +55,21 @@ class StackedCoder:
         u = np.sqrt(c * p / 2)
         if prefers_admm(len(A), A.shape[1], np.count_nonzero(A) / len(A)):
             return self._in_full(X, target, u, A, tol)
-        target = u * target.astype(np.float64, copy=False)
-        xx = np.einsum("ij,ij->i", X, X, dtype=np.float64) + np.einsum("ij,ij->i", target, target)
+        scaled = u * target.astype(np.float64, copy=False)
+        xx = np.einsum("ij,ij->i", X, X, dtype=np.float64) + np.einsum("ij,ij->i", scaled, scaled)
         codes = A.astype(np.float64)
         t = min(self.lam, largest_penalty(np.float64)) * p / (2 * len(self.Dx))
         if u != self._u:
             self._u = u
             np.multiply(self._Gz, u**2, out=self._G)
             self._G += self._Gx
-        C = product(target, self._z.T * u) + C
+        C = product(scaled, self._z.T * u) + C
         gap = search(self._G, C, xx, p + q, t, codes, tol, _MAX_ITER)
         codes = codes.astype(A.dtype, copy=False)
         # Rows above tol, where the search stalled on atoms that nearly depend on each other, are solved by another way.
         missed = np.flatnonzero(~(gap <= max(tol, _FINE) * xx / 2))
         if missed.size:
-            codes[missed] = self._in_full(X[missed], target[missed] / u, u, A[missed], tol)
+            codes[missed] = self._in_full(X[missed], target[missed], u, A[missed], tol)
         return codes
 
     def _in_full(self, X: Array, target: Array, u: float, A: Array, tol: float) -> Array:

@@ -48,8 +48,8 @@ def log_files(client: Any, run: str, folder: Path, which: str) -> None:
 def linked(path: Path, place: str, *below: str | None) -> bool:
     """Replace the file under the address ``place`` by a hard link to ``path``; return whether that worked.
 
-    It can where the store keeps its files in a folder of the same file system. Otherwise
-    the caller makes or keeps a copy.
+    It works where the store keeps its files in a folder of the same file system. Otherwise the caller makes or keeps a
+    copy.
     """
     address = urlsplit(place)
     if address.scheme != "file":
