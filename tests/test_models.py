@@ -20,6 +20,8 @@ from zsl.errors import UserError
 from zsl.evaluation import class_accuracy
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
+from zsl.inference.rules import TRANSDUCTIVE
+from zsl.models import TransductiveModel
 
 MODELS = options("model")
 # Smaller settings for checks of behaviour, which need no converged fit.
@@ -96,6 +98,15 @@ def test_constructor_stores_and_fit_mutates_nothing(name, easy):
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_a_model_that_looks_at_all_test_images_says_so(name, easy):
+    model, half = fitted_to_easy(name), len(easy.X_unseen) // 2
+    together, apart = model.scores(easy.X_unseen)[:half], model.scores(easy.X_unseen[:half])
+    tolerance = {"rtol": 1e-6, "atol": 1e-6 * np.abs(together).max()}
+    assert (TRANSDUCTIVE in model.information) == (not np.allclose(together, apart, **tolerance))
+    assert isinstance(model, TransductiveModel) == (TRANSDUCTIVE in model.information)
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_before_fit_it_says_so(name, easy):
     with pytest.raises(UserError, match=r"call fit\(X, y, Z, Z_unseen\) first"):
         new(name).scores(easy.X_unseen)
@@ -117,10 +128,13 @@ def test_scores_shapes_permutations_and_one_class(name, easy):
     images, classes = np.random.default_rng(0).permutation(len(X)), np.random.default_rng(1).permutation(len(Z))
     assert_allclose(model.scores(X[images]), scores[images], **tolerance)
     assert_allclose(model.scores(X, Z[classes]), scores[:, classes], **tolerance)
-    # The generalised setting scores all classes at once; the score of a class must not depend on the others.
+    # The generalised setting scores all classes at once; the score of a class must not depend on the others, unless the
+    # method looks at all test images.
     both = model.scores(X, np.vstack([easy.Z_seen, Z]))
     assert both.shape == (len(X), len(easy.seen) + len(Z))
-    assert_allclose(both, np.hstack([model.scores(X, easy.Z_seen), scores]), **tolerance)
+    assert np.isfinite(both).all()
+    if not isinstance(model, TransductiveModel):
+        assert_allclose(both, np.hstack([model.scores(X, easy.Z_seen), scores]), **tolerance)
     if hasattr(model, "predict_attributes"):
         Z_hat = model.predict_attributes(X)
         assert Z_hat.shape == (len(X), Z.shape[1])

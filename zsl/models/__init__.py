@@ -1,4 +1,4 @@
-"""Zero-shot models: the paper's coupled dictionaries and twenty other zero-shot methods."""
+"""Zero-shot models: the paper's coupled dictionaries and other zero-shot methods."""
 
 from zsl.models.ale import ALE
 from zsl.models.base import AttributePredictor, InductiveModel, Model
@@ -22,6 +22,7 @@ from zsl.models.sje import SJE
 from zsl.models.sse import SSE
 from zsl.models.sync import SynC
 from zsl.models.synthesis_gaussian import SynthesisGaussian
+from zsl.models.transductive import TransductiveModel
 
 __all__ = [
     "ALE",
@@ -48,4 +49,5 @@ __all__ = [
     "RidgeReverse",
     "SynC",
     "SynthesisGaussian",
+    "TransductiveModel",
 ]

@@ -166,6 +166,8 @@ def protocol(information: Sequence[str]) -> str:
         words.append("training used the attributes of the unseen classes")
     if any(use.startswith("class prior") for use in information):
         words.append("the frequencies of the unseen classes were assumed")
+    if any(use.startswith("every class") for use in information):
+        words.append("every class was assumed to have test images")
     if any(use.startswith("attributes of each training image") for use in information):
         words.append("each training image has attributes of its own")
     return "; ".join(words)
