@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import itertools
 
 import numpy as np
@@ -51,6 +53,27 @@ def test_random_is_exactly_the_documented_draw(n_classes, seed, share):
         assert_array_equal(split.test_unseen, np.flatnonzero(np.isin(toy.labels, unseen)))
         rows = np.r_[split.trainval, split.test_seen, split.test_unseen]
         assert_array_equal(np.sort(rows), np.arange(len(toy.labels)))  # every image has one role
+
+
+def test_alike_classes_are_the_nearest_to_a_random_one():
+    # Classes on a line: the nearest by cosine of centred attributes are those on the same side.
+    angles = np.array([0.0, 0.1, 0.2, 2.0, 2.1, 2.2, 4.0, 4.1])
+    toy = replace(table(8), attributes=np.c_[np.cos(angles), np.sin(angles)] - [[0.2, 0.4]])
+    groups = [[0, 1, 2], [3, 4, 5]]
+    found = [splits.alike(toy, n_unseen=3, seed=s).unseen.tolist() for s in range(12)]
+    assert all(group in found for group in groups)
+    shifted = replace(toy, attributes=toy.attributes + 100)
+    assert [splits.alike(shifted, n_unseen=3, seed=s).unseen.tolist() for s in range(12)] == found
+    # A missing value counts as the mean of its column.
+    gaps = np.array(toy.attributes)
+    gaps[1, 0] = np.nan
+    filled = np.where(np.isnan(gaps), np.nanmean(gaps, axis=0), gaps)
+    for s in range(5):
+        assert splits.alike(replace(toy, attributes=gaps), n_unseen=3, seed=s).unseen.tolist() == (
+            splits.alike(replace(toy, attributes=filled), n_unseen=3, seed=s).unseen.tolist()
+        )
+    split = splits.alike(toy, n_unseen=3)
+    assert_array_equal(np.sort(np.r_[split.trainval, split.test_seen, split.test_unseen]), np.arange(len(toy.labels)))
 
 
 def test_fixed_is_three_digits_drawn_by_generator_zero():
@@ -126,6 +149,7 @@ def test_auto_is_the_proposed_split_or_a_random_one():
         (splits.random, {"n_unseen": 2, "fraction": 0.5}, "exclude each other"),
         (splits.random, {}, r"set split\.n_unseen or split\.fraction"),
         (splits.random, {"n_unseen": 8}, r"split\.n_unseen=8 leaves no seen class"),
+        (splits.alike, {}, r"split=alike: toy suggests no number of unseen classes; set split\.n_unseen"),
         (splits.folds, {"fold": 4}, r"split\.fold=4 is out of range: there are 4 folds, 0 to 3"),
         (splits.folds, {"fold": 0, "n_folds": 9}, "more than the 8 classes"),
         (splits.combination, {"index": 8}, "split.index=8 is out of range: toy has 8 choices of 1"),

@@ -18,6 +18,7 @@ from zsl.checks import Array, Count, Seed
 from zsl.data.readers.files import read_lines
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
+from zsl.linalg import cosines
 
 
 def auto(table: ImageTable, *, name: str = "auto", seed: Seed = 0) -> Split:
@@ -93,6 +94,39 @@ def random(
     seed : int
         The seed that draws the classes, and then the images.
     """
+    n_classes, n_unseen = len(table.class_names), _number(table, name, n_unseen, fraction)
+    rng = np.random.default_rng(seed)
+    unseen = np.sort(rng.permutation(n_classes)[:n_unseen])
+    return hold_out(table, unseen, rng, name, {"n_unseen": n_unseen, "seed": seed})
+
+
+def alike(
+    table: ImageTable,
+    *,
+    name: str = "alike",
+    n_unseen: Count | None = None,
+    fraction: Annotated[float, at.Gt(0), at.Lt(1)] | None = None,
+    seed: Seed = 0,
+) -> Split:
+    """Unseen classes are a random class and the classes most similar to it, so that they are hard to tell apart.
+
+    Similarity is the cosine of the class attributes, centred on their mean over all classes; a missing value counts as
+    the mean. Parameters as for :func:`random`, images by :func:`hold_out`.
+    """
+    n_unseen = _number(table, name, n_unseen, fraction)
+    rng = np.random.default_rng(seed)
+    gaps = table.gaps
+    known = np.where(gaps, 0, table.attributes)
+    centred = np.where(gaps, 0, known - known.sum(axis=0) / np.maximum((~gaps).sum(axis=0), 1))
+    first = rng.integers(len(centred))
+    order = np.argsort(-cosines(centred, centred[first : first + 1])[:, 0], kind="stable")
+    # The first class itself leads even if its centred row is zero.
+    unseen = np.sort([first, *order[order != first][: n_unseen - 1]])
+    return hold_out(table, unseen, rng, name, {"n_unseen": n_unseen, "seed": seed})
+
+
+def _number(table: ImageTable, name: str, n_unseen: int | None, fraction: float | None) -> int:
+    """How many classes are unseen: ``n_unseen``, a share of all, or as many as the dataset's own split leaves."""
     n_classes = len(table.class_names)
     if n_unseen is not None and fraction is not None:
         raise UserError(f"split.n_unseen={n_unseen} and split.fraction={fraction} exclude each other; set one.")
@@ -101,13 +135,11 @@ def random(
     n_unseen = n_unseen or table.n_unseen
     if n_unseen is None:
         raise UserError(
-            f"split=random: {table.name} suggests no number of unseen classes; set split.n_unseen or split.fraction."
+            f"split={name}: {table.name} suggests no number of unseen classes; set split.n_unseen or split.fraction."
         )
     if n_unseen >= n_classes:
         raise UserError(f"split.n_unseen={n_unseen} leaves no seen class; {table.name} has {n_classes} classes.")
-    rng = np.random.default_rng(seed)
-    unseen = np.sort(rng.permutation(n_classes)[:n_unseen])
-    return hold_out(table, unseen, rng, name, {"n_unseen": n_unseen, "seed": seed})
+    return n_unseen
 
 
 def folds(
