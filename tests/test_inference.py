@@ -9,7 +9,6 @@ from zsl.config import conf_dir, options
 from zsl.errors import UserError
 from zsl.experiment.loading import load_dataset
 from zsl.inference import Inference, rules, seen_statistics
-from zsl.inference.rules import TRANSDUCTIVE
 
 SMALL = ["dataset=synthetic", "tracking=none"]
 MODELS = {"coupled": lambda: zsl.CoupledDictionaries(n_iter=2), "ridge": zsl.models.Ridge, "sync": zsl.models.SynC}
@@ -73,14 +72,6 @@ def test_scores_of_inductive_rules_do_not_depend_on_other_images(fitted, data):
     inference = Inference.preset("inductive")
     few, every = (predict(fitted, data, inference, rows=rows).scores for rows in (slice(3, 6), slice(None)))
     np.testing.assert_allclose(few, every[3:6], atol=1e-5)
-
-
-def test_what_a_rule_declares_depends_on_its_settings():
-    rule = rules.find("labels", "mixture")
-    free, equal = (rule.information({"balanced_prior": m}) for m in (0.0, 0.5))
-    assert TRANSDUCTIVE in free
-    assert not any("class prior" in i for i in free)
-    assert any("class prior" in i for i in equal)
 
 
 def test_conf_has_the_settings_of_the_rules_and_their_defaults():

@@ -53,15 +53,15 @@ def test_mixture_mends_labels_that_clusters_contradict():
 
 def test_sinkhorn_balances_and_changes_no_balanced_posterior():
     logits = np.random.default_rng(0).normal(size=(40, 4)) * 3 + np.array([0, 1, 2, 3])
-    shifted = logits + sinkhorn(logits)
+    shifted = logits + sinkhorn(logits, np.full(4, 0.25))
     P = np.exp(shifted - logsumexp(shifted, axis=1, keepdims=True))
     np.testing.assert_allclose(P.sum(axis=0), 10, rtol=1e-6)
-    np.testing.assert_allclose(sinkhorn(shifted), 0, atol=1e-6)
+    np.testing.assert_allclose(sinkhorn(shifted, np.full(4, 0.25)), 0, atol=1e-6)
 
 
-def test_balanced_prior_make_equal_classes():
+def test_a_uniform_prior_makes_equal_classes():
     U, _, scores, seen = problem(1)
-    P = np.exp(mixture(scores, U, seen, balanced_prior=1.0))
+    P = np.exp(mixture(scores, U, seen, class_prior="uniform"))
     np.testing.assert_allclose(P.sum(axis=0), 30, rtol=1e-5)
 
 

@@ -16,11 +16,12 @@ import logging
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 
 from zsl.checks import Array, Count, NonNegative, Positive, Share, as_matrix, check_arguments
 from zsl.inference.feature_space import confident_means
 from zsl.inference.labels import standard_scores
+from zsl.inference.priors import ClassPrior, class_shares, use_of
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.inference.spreading import spread_from
 from zsl.inference.statistics import SeenStatistics
@@ -52,7 +53,7 @@ class Mixture:
 @label_rule(
     "attributes of unseen classes",
     TRANSDUCTIVE,
-    when={"balanced_prior": "class prior: classes are equally frequent"},
+    when={"class_prior": use_of},
     base="bidirectional",
 )
 def mixture(
@@ -61,7 +62,7 @@ def mixture(
     statistics: SeenStatistics,
     *,
     prior_weight: NonNegative = 1.0,
-    balanced_prior: Share = 0.0,
+    class_prior: ClassPrior = None,
     confident: Share = 0.5,
     concentration: Positive | None = None,
     max_iter: Count = 100,
@@ -78,8 +79,10 @@ def mixture(
         Whitening and concentration, from training images.
     prior_weight : float >= 0
         tau, the weight of the standardised scores in the posterior; 0: they only start the iteration.
-    balanced_prior : 0..1
-        0: the mixing proportions are free; 1: they are equal (Sinkhorn), a class prior; between: a share of both.
+    class_prior : None, "uniform", "cpe", "bbse", "em" or M shares
+        How frequent the classes are. ``None``: EM estimates the mixing proportions along with the means. Otherwise the
+        posteriors of a class add up to its share (Sinkhorn), which is given or estimated at the start
+        (:func:`zsl.inference.priors.class_shares`).
     confident : 0..1
         Share of each class's images, by margin of their scores, whose mean starts the class.
     concentration : float > 0, optional
@@ -102,14 +105,15 @@ def mixture(
     U = statistics.directions(X)
     base_scores = as_matrix(base_scores, "base_scores", n_rows=len(U)).astype(np.float64, copy=False)
     kappa = statistics.concentration if concentration is None else concentration
-    found = expectation_maximisation(
-        U,
+    start, evidence, shares = (
         confident_means(U, base_scores, confident),
-        kappa,
         prior_weight * standard_scores(base_scores),
-        balanced_prior=balanced_prior,
-        max_iter=max_iter,
+        None,
     )
+    if class_prior is not None:
+        posterior = softmax(kappa * (U @ start.T) + evidence, axis=1)
+        shares = class_shares(class_prior, U, start, posterior, resultant=statistics.resultant)
+    found = expectation_maximisation(U, start, kappa, evidence, shares=shares, max_iter=max_iter)
     n_iter, proportions = len(found.objective), found.proportions
     log.debug("mixture: %d iterations, mixing proportions %.3f to %.3f", n_iter, proportions.min(), proportions.max())
     return np.log(np.maximum(found.P, np.finfo(float).tiny))
@@ -121,23 +125,21 @@ def expectation_maximisation(
     kappa: float,
     prior: Array,
     *,
-    balanced_prior: float = 0.0,
+    shares: Array | None = None,
     max_iter: int = 100,
     tol: float = 1e-8,
 ) -> Mixture:
     """EM from ``means`` (M, p) for unit rows U (L, p), with ``prior`` (L, M) added to the log-posterior.
 
-    EM stops when the mean log-likelihood gains at most ``tol``.
+    The mixing proportions are free, unless ``shares`` (M,) says what the posteriors of each class add up to. EM stops
+    when the mean log-likelihood gains at most ``tol``.
     """
     M = prior.shape[1]
     log_proportions = np.full(M, -np.log(M))
     objective: list[float] = []
     for _ in range(max_iter):
         logits = kappa * (U @ means.T) + prior
-        offset = (1 - balanced_prior) * log_proportions
-        if balanced_prior:
-            offset = offset + balanced_prior * sinkhorn(logits)
-        logits += offset
+        logits += log_proportions if shares is None else sinkhorn(logits, shares)
         top = logits.max(axis=1, keepdims=True)
         P = np.exp(logits - top)
         total = P.sum(axis=1, keepdims=True)
@@ -154,14 +156,17 @@ def expectation_maximisation(
     return Mixture(P, means, proportions, objective)
 
 
-def sinkhorn(logits: Array, tol: float = 1e-9) -> Array:
-    """Offsets (M,) that give every class the same total posterior over the images of ``logits`` (L, M)."""
+def sinkhorn(logits: Array, shares: Array, tol: float = 1e-9) -> Array:
+    """Offsets (M,) with which the mean posterior of the images of ``logits`` (L, M) is ``shares`` (M,), of sum 1.
+
+    A share of zero counts as 1e-12.
+    """
     L, M = logits.shape
-    v = np.zeros(M)
+    v, target = np.zeros(M), np.log(L * np.maximum(shares, _LEAST))
     for _ in range(_MAX_SINKHORN):
         rows = log_softmax(logits + v, axis=1)
         peak = rows.max(axis=0)
-        change = np.log(L / M) - peak - np.log(np.exp(rows - peak).sum(axis=0))
+        change = target - peak - np.log(np.exp(rows - peak).sum(axis=0))
         v = v + change
         if np.abs(change).max() <= tol:
             break

@@ -27,6 +27,7 @@ from zsl.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Kind = Literal["attributes", "labels"]
+Use = str | Callable[[Any], str]
 
 NATIVE = "own"
 """The name under which a model's native scores stand in the place of a rule."""
@@ -42,8 +43,9 @@ class Rule:
     function: Callable[..., Any]
     uses: tuple[str, ...] = ()
     """The information beyond the features of one image that the rule uses; it becomes part of a result's record."""
-    uses_when: Mapping[str, str] = field(default_factory=dict)
-    """By setting: what the rule uses in addition where this setting is neither false nor zero."""
+    uses_when: Mapping[str, Use] = field(default_factory=dict)
+    """By setting: what the rule uses in addition where this setting is neither false nor zero, or a function of the
+    setting that says it."""
     base: str | None = None
     """The default base rule of a rule that builds on the scores of another one."""
 
@@ -80,7 +82,10 @@ class Rule:
 
     def information(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """What the rule uses under these settings."""
-        return (*self.uses, *(text for key, text in self.uses_when.items() if settings.get(key)))
+        found = [
+            use(settings.get(key)) if callable(use) else use for key, use in self.uses_when.items() if settings.get(key)
+        ]
+        return (*self.uses, *(use for use in found if use))
 
     def __call__(self, given: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
         """Call the function with those of the quantities ``given`` that it asks for, and with its settings.
@@ -105,7 +110,7 @@ QUANTITIES = ("model", "X", "Z_unseen", "attributes", "Z_hat", "start", "statist
 _RULES: dict[Kind, dict[str, Rule]] = {"attributes": {}, "labels": {}}
 
 
-def attribute_rule(*uses: str, when: Mapping[str, str] | None = None) -> Callable[[F], F]:
+def attribute_rule(*uses: str, when: Mapping[str, Use] | None = None) -> Callable[[F], F]:
     """Register a function that predicts attributes: ``rule(model, X, ...) -> Attributes``.
 
     Parameters
@@ -113,7 +118,8 @@ def attribute_rule(*uses: str, when: Mapping[str, str] | None = None) -> Callabl
     uses : str
         The information beyond the features of one image that the rule uses, such as ``"unlabelled test images"``.
     when : mapping, optional
-        By setting of the rule: what the rule uses in addition where the setting is neither false nor zero.
+        By setting of the rule: what the rule uses in addition where the setting is neither false nor zero, or a
+        function of the setting that says it.
 
     Examples
     --------
@@ -125,7 +131,7 @@ def attribute_rule(*uses: str, when: Mapping[str, str] | None = None) -> Callabl
     return _registrar("attributes", uses, when, None)
 
 
-def label_rule(*uses: str, when: Mapping[str, str] | None = None, base: str | None = None) -> Callable[[F], F]:
+def label_rule(*uses: str, when: Mapping[str, Use] | None = None, base: str | None = None) -> Callable[[F], F]:
     """Register a function that scores classes: ``rule(Z_hat, Z_unseen, ...) -> (L, M)``, larger is likelier.
 
     Parameters
@@ -146,7 +152,7 @@ def label_rule(*uses: str, when: Mapping[str, str] | None = None, base: str | No
     return _registrar("labels", uses, when, base)
 
 
-def _registrar(kind: Kind, uses: tuple[str, ...], when: Mapping[str, str] | None, base: str | None) -> Callable[[F], F]:
+def _registrar(kind: Kind, uses: tuple[str, ...], when: Mapping[str, Use] | None, base: str | None) -> Callable[[F], F]:
     def register(function: F) -> F:
         rule = Rule(function.__name__, function, uses, dict(when or {}), base)
         function.rule = rule  # type: ignore[attr-defined]

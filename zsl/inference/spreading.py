@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from zsl.checks import Array, Count, Positive, check_arguments
-from zsl.errors import UserError
 from zsl.inference.graph import EXACT_UP_TO, gaussian_weights, neighbours, normalised
 from zsl.inference.labels import attribute_pair, nearest
+from zsl.inference.priors import ClassPrior, class_shares, use_of
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.linalg import unit_rows
 
@@ -40,7 +40,7 @@ class SpreadReport:
     """Whether the search for neighbours compared every pair"""
 
 
-@label_rule("attributes of unseen classes", TRANSDUCTIVE, when={"class_prior": "class prior"})
+@label_rule("attributes of unseen classes", TRANSDUCTIVE, when={"class_prior": use_of})
 def spread(
     Z_hat: Array,
     Z_unseen: Array,
@@ -49,7 +49,7 @@ def spread(
     sigma: Positive | Literal["self_tuning"] | None = None,
     n_neighbors: Count = 15,
     unit: bool = True,
-    class_prior: Literal["uniform"] | list[float] | None = None,
+    class_prior: ClassPrior = None,
     exact_neighbors_up_to: Count = EXACT_UP_TO,
 ) -> Array:
     r"""Label spreading (Zhou et al. 2003) from the classes to all test images at once.
@@ -78,10 +78,11 @@ def spread(
         Scale predictions and prototypes to unit length first, which brings both to one scale. Predicted attributes are
         shrunken by a different factor for each image; without this step the prototypes are far from every image and
         neighbours of each other.
-    class_prior : "uniform", list of M shares, or None
+    class_prior : None, "uniform", "cpe", "em" or M shares
         A class prior by class-mass normalisation (Zhu, Ghahramani & Lafferty 2003): columns are scaled so that the
-        images' labels, each image counting once, add up to these shares of the classes. Rows are not made to sum to one
-        again. The record of a result declares the prior.
+        images' labels, each image counting once, add up to these shares of the classes, which are given or estimated
+        (:func:`zsl.inference.priors.class_shares`). Rows are not made to sum to one again. The record of a result
+        declares a prior that is given.
     exact_neighbors_up_to : int
         Nodes up to which neighbours are exact; above, they are approximate, with a measured recall
         (:func:`zsl.inference.graph.neighbours`).
@@ -118,7 +119,7 @@ def spread_report(
     sigma: Positive | Literal["self_tuning"] | None = None,
     n_neighbors: Count = 15,
     unit: bool = True,
-    class_prior: Literal["uniform"] | list[float] | None = None,
+    class_prior: ClassPrior = None,
     exact_neighbors_up_to: Count = EXACT_UP_TO,
 ) -> SpreadReport:
     """Run :func:`spread` and return its scores with the number of iterations, the residual and the unreached images.
@@ -138,14 +139,12 @@ def spread_report(
     Z_hat, Z_unseen = (Z.astype(np.float64, copy=False) for Z in attribute_pair(Z_hat, Z_unseen))
     if unit:
         Z_hat, Z_unseen = unit_rows(Z_hat), unit_rows(Z_unseen)
-    L, M = len(Z_hat), len(Z_unseen)
-    prior = None if class_prior is None else class_shares(class_prior, M)
     found = spread_from(Z_unseen, Z_hat, mu=mu, sigma=sigma, n_neighbors=n_neighbors, exact_up_to=exact_neighbors_up_to)
     F, unreached = found.scores, found.unreached
-    if prior is not None:
-        F = with_class_prior(F, prior, ~unreached)
+    if class_prior is not None:
+        F = with_class_prior(F, class_prior, ~unreached, unit_rows(Z_hat), unit_rows(Z_unseen))
     if unreached.any():
-        log.info("%d of %d test images are connected to no class and take the nearest one", unreached.sum(), L)
+        log.info("%d of %d test images are connected to no class and take the nearest one", unreached.sum(), len(Z_hat))
         F[unreached] = nearest(Z_hat[unreached], Z_unseen)
     log.debug("labels spread in %d iterations, residual at most %.1e", found.n_iter, found.residual.max(initial=0))
     return replace(found, scores=F)
@@ -184,28 +183,19 @@ def spread_from(
     )  # fmt: skip
 
 
-def class_shares(class_prior: str | list[float], M: int) -> Array:
-    """Shares (M,) of the classes, with sum 1, that ``class_prior`` of :func:`spread` stands for."""
-    if class_prior == "uniform":
-        return np.full(M, 1 / M)
-    shares = np.asarray(class_prior, dtype=np.float64)
-    if shares.shape != (M,) or not np.isfinite(shares).all() or (shares < 0).any() or not shares.max(initial=0) > 0:
-        raise UserError(
-            f"inference.spread.class_prior={class_prior} does not fit {M} classes; give one share for each, none "
-            "negative and not all zero, or uniform."
-        )
-    shares = shares / shares.max()
-    return shares / shares.sum()
-
-
-def with_class_prior(F: Array, prior: Array, counted: Array) -> Array:
-    """F (L, M) with its columns scaled so that the labels of the ``counted`` (L,) images add up to ``prior`` (M,).
+def with_class_prior(F: Array, class_prior: str | list[float], counted: Array, points: Array, means: Array) -> Array:
+    """F (L, M) with its columns scaled so that the labels of the ``counted`` (L,) images add up to a class prior.
 
     Each image has one unit of label, whatever the length of its row, because images near a class would otherwise count
-    for more. A column without mass stays as it is.
+    for more. A column without mass stays as it is. ``points`` (L, d) and ``means`` (M, d) are unit rows of the images
+    and of the classes.
     """
+    if not counted.any():
+        return F
     rows = np.maximum(F[counted], 0)
-    mass = (rows / rows.sum(axis=1, keepdims=True)).sum(axis=0)
+    rows = rows / rows.sum(axis=1, keepdims=True)
+    prior = class_shares(class_prior, points[counted], means, rows, rule="spread")
+    mass = rows.sum(axis=0)
     return F * np.divide(prior * counted.sum(), mass, out=np.ones_like(prior), where=mass > 0)
 
 

@@ -45,6 +45,11 @@ class SeenStatistics(NamedTuple):
     H: Array | None = None
     """(r, r) mean of ``a'a`` over the codes of seen images, for models with dictionaries"""
 
+    @property
+    def resultant(self) -> float:
+        """Mean cosine of a seen image and the mean direction of its class, averaged over classes."""
+        return float(np.linalg.norm(self.means, axis=1).mean())
+
     def directions(self, X: Array) -> Array:
         """Whitened images (L, p), scaled to unit length, of images X (L, p)."""
         return unit_rows(as_matrix(X, "X", n_columns=len(self.W)) @ self.W)
