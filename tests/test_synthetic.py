@@ -63,3 +63,25 @@ def test_refusals():
         synthetic.load(n_classes=5)
     with pytest.raises(UserError, match="n_images=0 is not accepted"):
         synthetic.draw(n_images=0)
+
+
+def test_words_have_the_stated_shape_and_say_as_much_as_they_share():
+    table = synthetic.load_words()
+    assert table.features.shape == (10_000, 256)
+    assert table.attributes.shape == (100, 100)
+    assert table.features.min() == 0
+    assert (table.features == 0).mean() > 0.2
+    assert np.linalg.norm(table.attributes.mean(axis=0)) > 5
+    variances = np.linalg.svd(table.features - table.features.mean(axis=0), compute_uv=False) ** 2
+    assert variances[:64].sum() > 0.9 * variances.sum()
+
+    def likeness(shared):
+        """Correlation over pairs of classes of the products of word vectors and of class means."""
+        X, y, Z = synthetic.draw_words(shared=shared, within=0.0, nuisance=0.0, n_images=100)
+        M = np.array([X[y == c].mean(axis=0) for c in range(100)])
+        pairs = np.triu_indices(100, 1)
+        products = [((A - A.mean(axis=0)) @ (A - A.mean(axis=0)).T)[pairs] for A in (M, Z)]
+        return np.corrcoef(*products)[0, 1]
+
+    assert abs(likeness(0.0)) < 0.05
+    assert likeness(1.0) > 0.8 > likeness(0.5) > 0.2

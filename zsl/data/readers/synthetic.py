@@ -1,4 +1,4 @@
-"""Data drawn from a known pair of dictionaries, as the method assumes: for tests and for studies of failure."""
+"""Simulated data: drawn from a known pair of dictionaries, or in the shape of network features and word vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import annotated_types as at
 import numpy as np
 
-from zsl.checks import Array, Count, NonNegative, Seed, check_arguments
+from zsl.checks import Array, Count, NonNegative, Seed, Share, check_arguments
 from zsl.data.table import ImageTable
 from zsl.errors import UserError
 from zsl.sparse.dictionary import unit_atoms
@@ -118,3 +118,72 @@ def load(
         n_unseen=n_unseen,
         provenance={"simulated": True, "preset": preset, "seed": seed, "shift": shift},
     )
+
+
+# The words data: superclasses, latent dimensions that words and images share, those of each alone, and nuisance ones.
+_N_GROUPS, _N_SHARED, _N_OWN_WORD, _N_OWN_IMAGE, _N_NUISANCE, _N_HIDDEN = 20, 20, 30, 10, 20, 256
+
+
+def draw_words(
+    *,
+    n_classes: Count = 100,
+    n_images: Count = 10_000,
+    p: Count = 256,
+    q: Count = 100,
+    shared: Share = 0.7,
+    within: NonNegative = 1.5,
+    nuisance: NonNegative = 3.0,
+    seed: Seed = 0,
+) -> tuple[Array, Array, Array]:
+    """Features and class vectors that behave like those of a network and of a model of words.
+
+    Classes lie in 20 groups of similar ones. A class's latent vector has a part that its word vector and its images
+    share, with decreasing variances, and a part that each has alone. Word vectors are dense, of differing length, with
+    a common mean. Images add noise within classes and nuisance dimensions that no class depends on, and pass through
+    two random layers with rectifiers, so features are at least 0 and their spectrum decays.
+
+    Parameters
+    ----------
+    shared : float in 0..1
+        Weight of the shared part; with 0, word vectors say nothing about images.
+    within, nuisance : float >= 0
+        Standard deviations of the noise within classes and of the nuisance, in units of the mean absolute class latent.
+
+    Returns
+    -------
+    X (n_images, p), y (n_images,), Z (n_classes, q)
+    """
+    check_arguments(draw_words, locals())
+    rng = np.random.default_rng(seed)
+    groups = rng.standard_normal((_N_GROUPS, _N_SHARED))
+    common = 0.8 * groups[np.arange(n_classes) % _N_GROUPS] + 0.6 * rng.standard_normal((n_classes, _N_SHARED))
+    common *= shared * (1 + np.arange(_N_SHARED)) ** -0.4
+    of_words, of_images = (
+        np.hstack([common, 1.5 * (1 - shared) * rng.standard_normal((n_classes, own))])
+        for own in (_N_OWN_WORD, _N_OWN_IMAGE)
+    )
+    Z = of_words @ rng.standard_normal((of_words.shape[1], q)) / np.sqrt(_N_SHARED) + rng.standard_normal(q)
+    y = np.sort(np.arange(n_images) % n_classes)
+    scale = np.abs(of_images).mean()
+    latent = of_images[y] + within * scale * rng.standard_normal((n_images, of_images.shape[1]))
+    latent = np.hstack([latent, nuisance * scale * rng.standard_normal((n_images, _N_NUISANCE))])
+    for width in (_N_HIDDEN, p):
+        weights = rng.standard_normal((latent.shape[1], width)) / np.sqrt(latent.shape[1])
+        latent = np.maximum(latent @ weights + 0.1 * rng.standard_normal(width), 0)
+    return latent, y, Z
+
+
+def load_words(
+    *,
+    shared: Share = 0.7,
+    within: NonNegative = 1.5,
+    nuisance: NonNegative = 3.0,
+    seed: Seed = 0,
+    feature: str = "drawn",
+    name: str = "synthetic_words",
+) -> ImageTable:
+    """100 classes with word vectors of 100 dimensions and 100 images each, as a table; 20 classes are unseen."""
+    X, y, Z = draw_words(shared=shared, within=within, nuisance=nuisance, seed=seed)
+    names = tuple(f"class_{c:03d}" for c in range(len(Z)))
+    provenance = {"simulated": True, "seed": seed}
+    return ImageTable(name, feature, X, y, names, Z, n_unseen=20, semantics="word vectors", provenance=provenance)
