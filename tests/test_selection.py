@@ -25,10 +25,11 @@ from zsl.inference.rules import TRANSDUCTIVE
 from zsl.model_selection import ClassFold
 from zsl.model_selection.decision import choose_rule, decide, validate
 from zsl.model_selection.holdout import folds, random_sets
+from zsl.model_selection.one_standard_error import choose, distances
 from zsl.models import ESZSL, Ridge
 from zsl.runs.result import digest
 
-TUNED = ("tune=class_cv", "tracking=none")
+TUNED = ("tune=class_cv", "tracking=none", "tune.repeats=1", "tune.rule=best")
 
 
 def selection(*overrides, data=None):
@@ -201,13 +202,15 @@ def test_each_fold_fits_its_pre_processing_on_its_own_training_rows(raw):
     y = np.searchsorted(kept, raw.y[trains])
     model = ESZSL(gamma=10.0, lam=0.1).fit(X[trains], y, S[kept][y], S[held])
     accuracy = class_accuracy(model.scores(X[~trains]), np.searchsorted(held, raw.y[~trains]))
-    assert_allclose(found.trials[0]["folds"][2], np.mean(list(accuracy.values())))
-    assert_allclose(found.trials[0]["acc_class"], np.mean(found.trials[0]["folds"]))
+    assert_allclose(found.trials[1]["folds"][2], np.mean(list(accuracy.values())))
+    assert_allclose(found.trials[1]["acc_class"], np.mean(found.trials[1]["folds"]))
+    # The settings as given are tried too.
+    assert found.trials[0]["settings"] == {"model.lam": 1.0}
 
 
 def test_the_best_point_is_chosen_wherever_it_stands():
     # One sensible value among useless ones: neither first nor last.
-    found = selection("dataset=synthetic", "model=ridge", "tune.grid={feature.pca:[1,20,2]}")
+    found = selection("dataset=synthetic", "model=ridge", "feature.pca=1", "tune.grid={feature.pca:[1,20,2]}")
     assert found.settings == {"feature.pca": 20}
     assert max(found.trials, key=lambda t: t["acc_class"])["settings"] == found.settings
 
@@ -219,13 +222,14 @@ def test_any_keys_together_and_what_they_share_changes_nothing(raw):
     assert len(together.trials) == 8
     for trial in (together.trials[0], together.trials[3], together.trials[6]):
         one = ",".join(f"{k}:[{'null' if v is None else v}]" for k, v in trial["settings"].items())
-        assert selection(*quick, f"tune.grid={{{one}}}", data=raw).trials == [trial]
+        assert selection(*quick, f"tune.grid={{{one}}}", data=raw).trials[-1] == trial
 
 
 def test_settings_of_rules_and_models_without_shared_fits_are_tuned_too():
     found = selection(
         "dataset=synthetic", "model=coupled", "model.n_atoms=20", "model.n_iter=1", "inference=taaw",
         "tune.grid={model.lam_relative:[0.1,0.3],inference.spread.mu:[0.1],solver.tol:[0.001]}", "tune.n_folds=2",
+        "solver.tol=0.001",
     )  # fmt: skip
     assert len(found.trials) == 2
     assert len({t["acc_class"] for t in found.trials}) == 2
@@ -240,7 +244,8 @@ def test_searches_over_any_keys_are_seeded_and_recorded(raw, search):
         pytest.importorskip("optuna", reason="no Optuna: pip install -e '.[optuna]'")
     arguments = ("dataset=synthetic", "model=ridge", RANGE, f"tune.search={search}", "tune.n_trials=12")
     found = selection(*arguments, data=raw)
-    assert len(found.trials) == 12
+    assert len(found.trials) == 13
+    assert found.trials[0]["settings"] == {"model.gamma": 10.0, "model.metric": "cosine", "feature.pca": None}
     assert all(1e-4 <= t["settings"]["model.gamma"] <= 1e4 for t in found.trials)
     assert found.settings == max(found.trials, key=lambda t: t["acc_class"])["settings"]
     assert selection(*arguments, data=raw) == found
@@ -321,6 +326,77 @@ def test_the_run_is_refitted_with_the_choice_and_records_everything(tmp_path):
     assert again.metrics["acc_class"] == result.metrics["acc_class"]
     assert again.key["selection"] == "none: settings as given"
     assert again.trials == []
+
+
+# --- the one-standard-error rule ---------------------------------------------------------------------------------
+
+
+def test_one_standard_error_by_hand():
+    # Settings on a line; the given ones are the first. The last are best, .10 ahead of the middle ones on average,
+    # by 0, .1 and .2: their standard error is .1 / sqrt(3) = .058 with three folds, but .1 with one fold's worth.
+    accuracy = np.array([[0.2, 0.2, 0.2], [0.5, 0.5, 0.5], [0.5, 0.6, 0.7]])
+    distance = np.array([0.0, 1.0, 2.0])
+    found = choose(accuracy, distance, given=0, n_folds=3)
+    assert (found.chosen, found.best) == (2, 2)
+    assert_allclose([found.gain, found.error], [0.4, 0.1 / np.sqrt(3)])
+    assert choose(accuracy, distance, given=0, n_folds=1).chosen == 1
+    # Divisions that repeat the same folds say nothing new: the error stays (up to n - 1 in place of n).
+    again = choose(np.tile(accuracy, 50), distance, given=0, n_folds=3)
+    assert again.chosen == 2
+    assert_allclose(again.error, found.error * np.sqrt(2 / 3), rtol=0.01)
+    assert np.isnan(choose(accuracy[:, :1], distance, given=0, n_folds=1).error)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_choice_is_within_one_error_nearest_to_the_given_and_blind_to_order(seed):
+    rng = np.random.default_rng(seed)
+    tried = trials_of({"model.a": [0.1, 1.0, 10.0], "model.b": [True, False]})
+    accuracy = rng.uniform(0.3, 0.6, (6, 8))
+    given = int(rng.integers(6))
+    distance = distances(tried, given)
+    found = choose(accuracy, distance, given, 4)
+    behind = accuracy[accuracy.mean(axis=1).argmax()] - accuracy
+    near = behind.mean(axis=1) <= behind.std(axis=1, ddof=1) / 2 + 1e-12
+    assert near[found.chosen]
+    assert distance[found.chosen] == distance[near].min()
+    order = rng.permutation(6)
+    other = choose(accuracy[order], distances([tried[i] for i in order], int(np.flatnonzero(order == given)[0])),
+                   int(np.flatnonzero(order == given)[0]), 4)  # fmt: skip
+    assert order[other.chosen] == found.chosen
+    # Equally good settings everywhere: the given ones stay.
+    assert choose(np.full((6, 8), 0.5), distance, given, 4).chosen == given
+
+
+def test_distance_is_in_steps_between_the_values_that_were_tried():
+    tried = trials_of({"model.a": [100.0, 0.1, 1.0], "model.b": [None, "x"]})
+    # The places of .1, 1 and 100 are 0, 1 and 2; anything but a number is one step away if it differs.
+    assert distances(tried, 0).tolist() == [0, 1, 2, 3, 1, 2]
+    assert distances([{"model.c": None}, {"model.c": 3}, {"model.c": 50}], 0).tolist() == [0, 1, 1]
+    assert distances([{"model.d": True}, {"model.d": False}], 1).tolist() == [1, 0]
+
+
+ONE_ERROR = ("tune.rule=one_standard_error", "tune.repeats=3")
+
+
+def test_settings_stay_where_folds_cannot_tell_and_a_warning_says_so(raw, caplog):
+    found = selection(
+        "model=sje", "dataset=synthetic", *ONE_ERROR, "tune.repeats=8", "tune.grid={model.n_epochs:[1,20]}"
+    )
+    assert found.settings == {"model.n_epochs": 20}
+    assert max(trial["acc_class"] for trial in found.trials) > found.acc_class
+    (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "tuning keeps the settings as given (model.n_epochs=20)" in line
+    assert "cannot tell from chance (standard error 0." in line
+    # What is clearly worse is left, whatever was given.
+    bad = selection("model=ridge", "dataset=synthetic", *ONE_ERROR, "feature.pca=1", "tune.grid={feature.pca:[2,15]}")
+    assert bad.settings == {"feature.pca": 15}
+
+
+def test_one_published_fold_counts_its_classes(raw):
+    published = replace(raw, validation=((np.arange(6, 15), np.arange(6)),))
+    found = selection("model=ridge", "dataset=synthetic", *ONE_ERROR, "tune.grid={feature.pca:[1,10]}", data=published)
+    assert [len(trial["folds"]) for trial in found.trials] == [1, 1, 1]
+    assert found.settings == {"feature.pca": None}
 
 
 # --- the decision on a transductive rule --------------------------------------------------------------------------

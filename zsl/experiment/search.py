@@ -184,7 +184,8 @@ class Tuning:
     search: Search = "grid"
     n_trials: Count = 20
     n_folds: Count = 5
-    repeats: Count = 1
+    repeats: Count = 8
+    rule: Literal["one_standard_error", "best"] = "one_standard_error"
     seed: Seed = 0
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from zsl.evaluation import class_accuracy
 from zsl.experiment.search import Range, Settings, Space
 from zsl.experiment.setup import Setup
 from zsl.model_selection.holdout import folds, held_out
+from zsl.model_selection.one_standard_error import Choice, choose, distances
 from zsl.progress import Bar
 
 log = logging.getLogger(__name__)
@@ -27,25 +28,23 @@ class Selection:
     """What was chosen, and all that it was chosen from."""
 
     settings: Settings
-    """The best trial's settings, by configuration key"""
+    """The chosen settings, by configuration key"""
     trials: list[dict[str, Any]]
     """Of every trial: ``settings``, ``folds`` (mean per-class accuracy on each fold), ``acc_class`` (their mean)"""
     folds: list[list[str]]
     """Names of the classes held out in each fold"""
-
-    @property
-    def acc_class(self) -> float:
-        """The best trial's mean accuracy on validation classes."""
-        return max(trial["acc_class"] for trial in self.trials)
+    acc_class: float
+    """Mean accuracy of the chosen settings on validation classes"""
 
 
 def select(setup: Setup, data: ZeroShotData) -> tuple[Setup, Selection | None]:
-    """Try settings on every fold, and take those of the best mean accuracy over folds (the first among equals).
+    """Try settings on every fold, and choose by the rule ``tune.rule``.
 
     Parameters
     ----------
     setup : Setup
-        A trial is this setup with a few keys of its configuration changed. Without ``tuning`` nothing is tried.
+        A trial is this setup with a few keys of its configuration changed. Its own settings are tried too. Without
+        ``tuning`` nothing is tried.
     data : ZeroShotData
         Before pre-processing, which every fold fits anew on its own training images.
 
@@ -64,64 +63,104 @@ def select(setup: Setup, data: ZeroShotData) -> tuple[Setup, Selection | None]:
     sets = folds(data, tuning.n_folds, tuning.seed, tuning.repeats)
     # A wrong key ends here, before any work.
     setup.with_settings({key: v.low if isinstance(v, Range) else v[0] for key, v in tuning.space.items()})
+    given = setup.values(tuning.space)
     if tuning.search == "optuna":
-        trials, accuracy = _one_by_one(setup, data, sets)
+        trials, found = _one_by_one(setup, data, sets, given)
     else:
         trials = tuning.trials()
+        trials = trials if given in trials else [given, *trials]
         classifiers = [setup.with_settings(settings).classifier for settings in trials]
-        accuracy = np.empty((len(trials), len(sets)))
+        by_fold = []
         with Bar(f"tuning {len(trials)} settings", len(trials) * len(sets)) as bar:
-            for f, part in enumerate(held_out(data, sets)):
-                accuracy[:, f] = accuracies(classifiers, part, bar)
-    mean = accuracy.mean(axis=1)
-    error = accuracy[int(mean.argmax())].std(ddof=1) / np.sqrt(len(sets)) if len(sets) > 1 else np.nan
-    best = trials[int(mean.argmax())]
-    _say_if_at_edge(best, tuning.space)
-    log.info(
-        "tuning chose %s of %d settings: accuracy %.3f on validation classes, standard error %.3f over %d folds",
-        ", ".join(f"{k}={v}" for k, v in best.items()), len(trials), mean.max(), error, len(sets),
-    )  # fmt: skip
+            for part in held_out(data, sets):
+                by_fold.append(accuracies(classifiers, part, bar))
+        found = [list(of_trial) for of_trial in zip(*by_fold)]
+    accuracy = np.array([[one.mean() for one in of_trial] for of_trial in found])
+    choice = _choose(tuning.rule, trials, trials.index(given), found, sets)
+    chosen, mean = trials[choice.chosen], accuracy.mean(axis=1)
+    _report(trials, choice, trials.index(given), mean, tuning.space)
     selection = Selection(
-        settings=best,
+        settings=chosen,
         trials=[
             {"settings": s, "folds": [float(v) for v in a], "acc_class": float(m)}
             for s, a, m in zip(trials, accuracy, mean)
         ],
         folds=[[data.class_names[data.seen[c]] for c in held] for held in sets],
+        acc_class=float(mean[choice.chosen]),
     )
-    return setup.with_settings(best), selection
+    return setup.with_settings(chosen), selection
 
 
-def accuracies(classifiers: Sequence[ZeroShotClassifier], data: ZeroShotData, bar: Bar) -> list[float]:
-    """Mean per-class accuracy of each classifier on one fold; what their fits share is computed once."""
-    found = [0.0] * len(classifiers)
+def _choose(
+    rule: str, trials: Sequence[Settings], given: int, found: Sequence[Sequence[Array]], sets: Sequence[Array]
+) -> Choice:
+    """The choice by the rule, from accuracies by fold or, where there is one published fold, by class."""
+    if len(sets) == 1:
+        accuracy = np.array([by_fold[0] for by_fold in found])
+        n_folds = float(accuracy.shape[1])
+    else:
+        accuracy = np.array([[one.mean() for one in by_fold] for by_fold in found])
+        # Each division tests on every class once.
+        n_folds = len(sets) * len(np.unique(np.concatenate(sets))) / sum(map(len, sets))
+    choice = choose(accuracy, distances(trials, given), given, n_folds)
+    return choice if rule == "one_standard_error" else replace(choice, chosen=choice.best)
+
+
+def _report(trials: Sequence[Settings], choice: Choice, given: int, mean: Array, space: Space) -> None:
+    def words(i: int) -> str:
+        return ", ".join(f"{key}={value}" for key, value in trials[i].items())
+
+    if choice.chosen == given != choice.best:
+        log.warning(
+            "tuning keeps the settings as given (%s): the best of %d settings (%s) has %.3f on validation classes in "
+            "place of %.3f, which these folds cannot tell from chance (standard error %.3f); more seen classes could.",
+            words(given), len(trials), words(choice.best), mean[choice.best], mean[given], choice.error,
+        )  # fmt: skip
+        return
+    log.info(
+        "tuning chose %s of %d settings: accuracy %.3f on validation classes, as given %.3f, best %.3f (standard error "
+        "of the gain %.3f)",
+        words(choice.chosen), len(trials), mean[choice.chosen], mean[given], mean[choice.best], choice.error,
+    )  # fmt: skip
+    if choice.chosen != given:
+        _say_if_at_edge(trials[choice.chosen], space)
+
+
+def accuracies(classifiers: Sequence[ZeroShotClassifier], data: ZeroShotData, bar: Bar) -> list[Array]:
+    """Accuracy of each classifier on each class of one fold; what their fits share is computed once."""
+    found: list[Array] = [np.empty(0)] * len(classifiers)
     for i, fitted in ZeroShotClassifier.fit_many(classifiers, data):
         scores = fitted.predict_stages(data.X_unseen).scores
-        found[i] = float(np.mean(list(class_accuracy(scores, data.y_unseen).values())))
-        bar.step(accuracy=found[i])
+        found[i] = np.array(list(class_accuracy(scores, data.y_unseen).values()))
+        bar.step(accuracy=float(found[i].mean()))
     return found
 
 
-def _one_by_one(setup: Setup, data: ZeroShotData, sets: Sequence[Array]) -> tuple[list[Settings], Array]:
+def _one_by_one(
+    setup: Setup, data: ZeroShotData, sets: Sequence[Array], given: Settings
+) -> tuple[list[Settings], list[list[Array]]]:
     """Trials that depend on the values of the trials before; settings that are asked for again are not fitted again."""
     assert setup.tuning is not None
+    known: dict[str, list[Array]] = {}
     tried: list[Settings] = []
-    rows: list[list[float]] = []
-    known: dict[str, list[float]] = {}
-    trials = setup.tuning.suggestions()
-    settings = next(trials)
-    with Bar(f"tuning {setup.tuning.n_trials} settings", setup.tuning.n_trials * len(sets)) as bar:
-        while True:
-            name = json.dumps(settings, sort_keys=True, default=str)
-            if name not in known:
-                classifier = setup.with_settings(settings).classifier
-                known[name] = [accuracies([classifier], part, bar)[0] for part in held_out(data, sets)]
+
+    def try_out(settings: Settings, bar: Bar) -> float:
+        name = json.dumps(settings, sort_keys=True, default=str)
+        if name not in known:
+            classifier = setup.with_settings(settings).classifier
+            known[name] = [accuracies([classifier], part, bar)[0] for part in held_out(data, sets)]
             tried.append(settings)
-            rows.append(known[name])
+        return float(np.mean([one.mean() for one in known[name]]))
+
+    trials = setup.tuning.suggestions()
+    with Bar(f"tuning {setup.tuning.n_trials} settings", (setup.tuning.n_trials + 1) * len(sets)) as bar:
+        try_out(given, bar)
+        settings = next(trials)
+        while True:
             try:
-                settings = trials.send(float(np.mean(known[name])))
+                settings = trials.send(try_out(settings, bar))
             except StopIteration:
-                return tried, np.array(rows)
+                return tried, list(known.values())
 
 
 def _say_if_at_edge(chosen: Settings, space: Space) -> None:

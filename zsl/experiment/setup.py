@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -70,6 +70,17 @@ class Setup:
             f"seed {config['seed']}",
         ]
         return " ".join(filter(None, words))
+
+    def values(self, keys: Iterable[str]) -> dict[str, Any]:
+        """What the configuration has under these keys, or the default of the component that takes them."""
+        found = {}
+        for key in keys:
+            *parents, leaf = key.split(".")
+            node: Any = self.config
+            for name in parents:
+                node = node.get(name, {})
+            found[key] = node[leaf] if leaf in node else getattr(self.classifier.model, leaf, None)
+        return found
 
     def with_settings(self, settings: Mapping[str, Any]) -> Setup:
         """The setup with a few keys of the configuration changed."""
