@@ -71,6 +71,21 @@ def test_imbalance_that_would_empty_a_class_is_refused(parts):
         subset(*parts, imbalance=200)
 
 
+@pytest.mark.parametrize("inference", ["own", "transductive"])
+def test_imbalance_beside_a_run_is_that_of_a_run_on_the_subset(inference):
+    base = ["dataset=digits", "model=ridge", f"inference={inference}", "tracking=none", "seed=3"]
+    whole = run(compose([*base, "evaluation.imbalance=8"])).metrics
+    part = run(compose([*base, "subset.imbalance=8"])).metrics
+    assert whole["imbalanced_acc_class"] == part["acc_class"] != whole["acc_class"]
+    assert whole["imbalanced_hit_1"] == part["hit_1"]
+    stage = "own" if inference == "own" else "agnostic_mixture"
+    assert whole[f"{stage}/imbalanced_acc_class"] == part[f"{stage}/acc_class"]
+    with pytest.raises(UserError, match=r"evaluation.imbalance=1e\+06 leaves '.*' without a test image"):
+        run(compose([*base, "evaluation.imbalance=1e6"]))
+    with pytest.raises(UserError, match=r"evaluation.imbalance=0.5 is not accepted"):
+        run(compose([*base, "evaluation.imbalance=0.5"]))
+
+
 def test_the_subset_is_in_the_key_and_its_values_are_checked():
     base = ["dataset=digits", "model=ridge", "tracking=none"]
     whole, part = (load(checked(compose([*base, *more]))) for more in ([], ["subset.images=10"]))

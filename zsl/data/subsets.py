@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -69,16 +70,38 @@ def subset(
 
 
 def _unbalanced(table: ImageTable, rows: Array, ratio: float, rng: np.random.Generator) -> Array:
-    labels = table.labels[rows]
-    unknown, present = rows[labels < 0], rng.permutation(np.unique(labels[labels >= 0]))
+    return rows[thinned(table.labels[rows], ratio, rng, f"subset.imbalance={ratio:g}", table.class_names)]
+
+
+def thinned(labels: Array, ratio: float, rng: np.random.Generator, key: str, names: Sequence[str]) -> Array:
+    """Positions of the images that remain of unequal classes, as ``imbalance`` of :func:`subset` says.
+
+    Parameters
+    ----------
+    labels : (L,)
+        Classes of the images; those below 0 are unknown, and their images remain.
+    ratio : float >= 1
+    rng : Generator
+        Draws the order of the classes and their images.
+    key : str
+        The setting, for the message.
+    names : sequence of str
+        Name of each class, for the message.
+
+    Raises
+    ------
+    UserError
+        If the ratio leaves a class without an image.
+    """
+    present = rng.permutation(np.unique(labels[labels >= 0]))
     most = min(int((labels == c).sum()) for c in present) if len(present) else 0
-    kept = [unknown]
+    kept = [np.flatnonzero(labels < 0)]
     for place, c in enumerate(present):
         n = round(most * ratio ** (-place / max(len(present) - 1, 1)))
         if not n:
             raise UserError(
-                f"subset.imbalance={ratio:g} leaves {table.class_names[c]!r} without a test image: the smallest unseen "
-                f"class of {table.name} has {most}; choose a ratio of at most {most}."
+                f"{key} leaves {names[c]!r} without a test image: the smallest unseen class has {most}; choose a ratio "
+                f"of at most {most}."
             )
-        kept.append(rng.permutation(rows[labels == c])[:n])
+        kept.append(rng.permutation(np.flatnonzero(labels == c))[:n])
     return np.sort(np.concatenate(kept))

@@ -11,6 +11,7 @@ import numpy as np
 from zsl.checks import Array
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.dataset import ZeroShotData
+from zsl.data.subsets import thinned
 from zsl.evaluation import class_accuracy, evaluate, hubness_report
 from zsl.evaluation.calibration import calibration_report
 from zsl.evaluation.generalized import ausuc, gzsl
@@ -65,6 +66,27 @@ def of_stages(prediction: Prediction, y: Array, Z: Array) -> dict[str, float]:
     out = dict(by_stage[prediction.chosen.name])
     for name, values in by_stage.items():
         out |= {f"{name}/{k}": v for k, v in values.items()}
+    return out
+
+
+def of_imbalanced(fitted: ZeroShotClassifier, data: ZeroShotData, ratio: float, seed: int) -> dict[str, float]:
+    """Accuracies of every stage on unseen classes of unequal size: ``imbalanced_NAME`` and ``STAGE/imbalanced_NAME``.
+
+    The test images are those that ``subset.imbalance=RATIO`` leaves under the same seed. Transductive rules predict
+    again from these images alone.
+    """
+    # The third generator is the one that draws unseen classes in zsl.data.subsets.
+    rng = np.random.default_rng(seed).spawn(3)[2]
+    names = [data.class_names[c] for c in data.unseen]
+    rows = thinned(data.y_unseen, ratio, rng, f"evaluation.imbalance={ratio:g}", names)
+    prediction = fitted.predict_stages(data.X_unseen[rows])
+    y, out = data.y_unseen[rows], dict[str, float]()
+    known = y >= 0
+    for stage in prediction.stages if known.any() else ():
+        values = {f"imbalanced_{k}": v for k, v in evaluate(stage.scores[known], y[known]).items()}
+        out |= {f"{stage.name}/{k}": v for k, v in values.items()}
+        if stage is prediction.chosen:
+            out |= values
     return out
 
 

@@ -49,6 +49,8 @@ def evaluate(
 ) -> Result:
     """The result of a run: metrics of ``prediction``, and everything needed to say what it is a result of."""
     found = metrics.metrics(fitted, prediction, data, generalized=setup.generalized)
+    if setup.imbalance is not None:
+        found |= metrics.of_imbalanced(fitted, data, setup.imbalance, setup.config["subset"]["seed"])
     found |= {name: s for name, s in clock.seconds.items() if selection is not None or name != "time_tune_s"}
     found["peak_rss_mb"] = metrics.peak_rss_mb()
     if selection is not None:

@@ -14,7 +14,7 @@ from zsl.classifier import ZeroShotClassifier
 from zsl.config import check_nodes, compose, inference_arguments, options, resolve
 from zsl.config.objects import build, locate
 from zsl.data.load import load_table, load_transforms
-from zsl.data.subsets import subset
+from zsl.data.subsets import AtLeastOne, subset
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
 from zsl.experiment.search import Tuning
@@ -48,6 +48,8 @@ class Setup:
     """How settings are chosen on validation classes, or None"""
     generalized: bool
     """Whether seen and unseen classes are tested together"""
+    imbalance: float | None
+    """Evaluate on unseen classes of unequal size besides: the ratio of the largest to the smallest class"""
     tracker: Tracker
     """Tells the tracking store about the run"""
     source: DictConfig
@@ -116,6 +118,7 @@ def checked(cfg: DictConfig) -> Setup:
     for key in ("generalized", "calibrate"):
         check_value(bool, evaluation[key], f"evaluation.{key}")
     check_value(Count, evaluation["n_validation_splits"], "evaluation.n_validation_splits")
+    check_value(AtLeastOne | None, evaluation["imbalance"], "evaluation.imbalance")
     inference = _inference(config["inference"], allow)
     transforms = load_transforms(dataset, feature, allow)
     classifier = ZeroShotClassifier(
@@ -138,6 +141,7 @@ def checked(cfg: DictConfig) -> Setup:
         inference=inference,
         tuning=Tuning.of(config["tune"], config["model"], vars(classifier.model)),
         generalized=evaluation["generalized"],
+        imbalance=evaluation["imbalance"],
         tracker=build(config["tracking"], "tracking", allow_targets=allow, output_dir=config["output_dir"]),
         source=cfg,
     )
