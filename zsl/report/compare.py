@@ -45,14 +45,7 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
         different = sorted({" ".join(map(str, values)) for values in zip(*parts)})
         if len(different) > 1:
             raise UserError(f"the runs differ in their {what} and make no table: {'; '.join(different)[:300]}.")
-    if metric not in records or records[metric].isna().any():
-        has = records["record"].iloc[0]["metrics"]
-        raise UserError(f"metric {metric} is not in every record; there is: {', '.join(has)}.")
-    which = records["rows"] + [f"/{key['split'].get('seed')}" for key in records["key"]]
-    twice = records.groupby(["method", which])[metric].nunique()
-    if (twice > 1).any():
-        raise UserError(f"{twice.idxmax()[0]} was run twice on one split, with different results.")
-    values = records.groupby(["method", which], sort=False)[metric].first().unstack()
+    values = runs_by_split(records, metric)
     runs = dict([*records.groupby("method")])
     transductive = pd.Series({m: is_transductive(runs[m]["key"].iloc[0]["information_used"]) for m in values.index})
     ranks: dict[str, float] = {}
@@ -89,6 +82,24 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
         "at the edge of its grid: on so many splits the value chosen was the first or last of those tried."
     ]
     return out
+
+
+def runs_by_split(records: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The metric with a row for each method (the column ``method``) and a column for each split; NaN where none ran.
+
+    Raises
+    ------
+    UserError
+        If a run lacks the metric, or if one method was run twice on a split with different results.
+    """
+    if metric not in records or records[metric].isna().any():
+        has = records["record"].iloc[0]["metrics"]
+        raise UserError(f"metric {metric} is not in every record; there is: {', '.join(has)}.")
+    which = records["rows"] + [f"/{key['split'].get('seed')}" for key in records["key"]]
+    twice = records.groupby(["method", which])[metric].nunique()
+    if (twice > 1).any():
+        raise UserError(f"{twice.idxmax()[0]} was run twice on one split, with different results.")
+    return records.groupby(["method", which], sort=False)[metric].first().unstack()
 
 
 def method_of(key: Mapping[str, Any]) -> str:

@@ -99,6 +99,44 @@ def corrected_t(d: Array, n_test: float, n_train: float) -> Difference:
     return Difference(mean, mean - half, mean + half, p, f"{J} splits, Nadeau-Bengio", J)
 
 
+def pooled(parts: Sequence[tuple[Array, float, float]]) -> Difference:
+    """The mean over several data sets of the mean paired difference on each, with an interval and a test.
+
+    The data sets are independent, so the variance of the mean over K of them is the sum of the variances of
+    :func:`corrected_t` divided by K squared; the degrees of freedom follow Welch and Satterthwaite.
+
+    Parameters
+    ----------
+    parts : sequence of (d (J,), n_test, n_train)
+        Of each data set the arguments of :func:`corrected_t`.
+    """
+    from scipy import stats
+
+    means = np.array([d.mean() for d, _, _ in parts])
+    variances = np.array([d.var(ddof=1) * (1 / len(d) + n_test / n_train) for d, n_test, n_train in parts])
+    mean, variance, K = float(means.mean()), float(variances.sum()), len(parts)
+    error = np.sqrt(variance) / K
+    freedom = variance**2 / max(float((variances**2 / [len(d) - 1 for d, _, _ in parts]).sum()), 1e-300)
+    half = float(stats.t.ppf(0.5 + _LEVEL / 2, freedom)) * error if error > 0 else 0.0
+    p = float(2 * stats.t.sf(abs(mean) / error, freedom)) if error > 0 else (1.0 if mean == 0 else 0.0)
+    n = sum(len(d) for d, _, _ in parts)
+    return Difference(mean, mean - half, mean + half, p, f"{n} splits of {K} data sets, Nadeau-Bengio", n)
+
+
+def critical_difference(n_methods: int, n_blocks: int) -> float:
+    """How far two mean ranks over ``n_blocks`` must be apart to differ at the 5 % level (Nemenyi; Demsar, 2006).
+
+    Examples
+    --------
+    >>> round(critical_difference(4, 14), 2)
+    1.25
+    """
+    from scipy.stats import studentized_range
+
+    q = float(studentized_range.ppf(_LEVEL, n_methods, np.inf)) / np.sqrt(2)
+    return float(q * np.sqrt(n_methods * (n_methods + 1) / (6 * n_blocks)))
+
+
 def bootstrap(d: Array, *, n_draws: int = 10_000, seed: int = 0) -> Difference:
     """Percentile bootstrap over classes of the differences d (M,) of per-class accuracies on one split."""
     draws = np.random.default_rng(seed).integers(len(d), size=(n_draws, len(d)))

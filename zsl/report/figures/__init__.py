@@ -16,6 +16,7 @@ from zsl.report.figures.classes import attribute_errors, confusion, per_class
 from zsl.report.figures.curves import learning_curve, objective, panels, sensitivity
 from zsl.report.figures.evaluation import reliability, seen_unseen
 from zsl.report.figures.images import most_certain
+from zsl.report.figures.ranks import rank_diagram
 from zsl.report.figures.scatter import embedding
 from zsl.report.figures.speed import relative_times
 from zsl.report.figures.style import COLOURS, figure_of, save_figure
@@ -35,6 +36,7 @@ __all__ = [
     "of_run",
     "panels",
     "per_class",
+    "rank_diagram",
     "relative_times",
     "reliability",
     "save_figure",

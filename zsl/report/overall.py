@@ -1,0 +1,132 @@
+"""Every method on several data sets and kinds of split: one table, and a diagram of mean ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from zsl.report.compare import method_of, runs_by_split
+from zsl.report.formats import NONE, Table, number
+from zsl.report.statistics import Difference, mean_ranks, pooled
+from zsl.runs.summary import is_transductive
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# A second metric of the same runs, which gets a column of its own.
+IMBALANCED = "imbalanced_acc_class"
+
+
+def block_of(row: Mapping[str, Any]) -> str:
+    """The name of a run's data and kind of split: the column of the table that it belongs to."""
+    return f"{row['dataset']} {row['split_name']}"
+
+
+def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Table], dict[str, Figure]]:
+    """A table of all methods over blocks, a block being a data set with a kind of split, and rank diagrams.
+
+    Inductive and transductive methods are ranked apart. A method that lacks a block has no mean and no rank. The first
+    column of differences is the mean over blocks of the paired differences to the best method.
+
+    Parameters
+    ----------
+    records : DataFrame
+        Of :func:`zsl.report.records.read_records`.
+    metric : str
+
+    Returns
+    -------
+    tables, figures
+        One table and one figure for each protocol that has methods.
+
+    Raises
+    ------
+    UserError
+        If a run lacks the metric, or if one method was run twice on a split with different results.
+    """
+    records = records.drop_duplicates("folder").assign(method=lambda r: r["key"].map(method_of))
+    records["block"] = [block_of(row) for _, row in records.iterrows()]
+    blocks = list(dict.fromkeys(records["block"]))
+    values = {block: runs_by_split(part, metric) for block, part in records.groupby("block")}
+    sizes = {b: records.loc[records["block"] == b, ["n_unseen", "n_seen"]].iloc[0] for b in blocks}
+    groups = dict([*records.groupby("method")])
+    transductive = {m: is_transductive(part["key"].iloc[0]["information_used"]) for m, part in groups.items()}
+    tables, figures = [], dict[str, "Figure"]()
+    for protocol, chosen in (("inductive", False), ("transductive", True)):
+        methods = [m for m, t in transductive.items() if t == chosen]
+        if not methods:
+            continue
+        means = pd.DataFrame({b: values[b].reindex(methods).mean(axis=1) for b in blocks})
+        complete = means.dropna()
+        ranks = dict(zip(complete.index, mean_ranks(complete.to_numpy())))
+        order = means.mean(axis=1, skipna=False).sort_values(ascending=False, kind="stable")
+        table = _table(protocol, metric, blocks, means, order, ranks, groups, values, sizes)
+        table.notes = _notes(blocks, values, methods, complete)
+        tables.append(table)
+        if len(complete) > 1 and len(blocks) > 1:
+            from zsl.report.figures import figure_of, rank_diagram
+
+            figures[table.name] = figure_of(rank_diagram(ranks, len(blocks), f"mean rank of {protocol} methods"))
+    return tables, figures
+
+
+def _table(
+    protocol: str, metric: str, blocks: Sequence[str], means: pd.DataFrame, order: pd.Series,
+    ranks: Mapping[str, float], groups: Mapping[str, pd.DataFrame], values: Mapping[str, pd.DataFrame],
+    sizes: Mapping[str, pd.Series],
+) -> Table:  # fmt: skip
+    best = order.index[0]
+    table = Table(
+        f"methods_{protocol}", f"{protocol} methods: {metric}",
+        "; ".join(dict.fromkeys(s for m in means.index for s in groups[m]["selection"])),
+        ["method", *blocks, "mean", "10:1", "rank", "to best", "p", "fit s", "tune s", "settings", "uses besides"],
+    )  # fmt: skip
+    for method, mean in order.items():
+        mine = groups[method]
+        paired = None if method == best else _difference(method, best, values, sizes)
+        uneven = mine.groupby("block")[IMBALANCED].mean() if IMBALANCED in mine else pd.Series(dtype=float)
+        uses = dict.fromkeys(use for key in mine["key"] for use in key["information_used"][2:])
+        tuned = mine["time_tune_s"].fillna(0).mean() if "time_tune_s" in mine else 0.0
+        table.rows.append([
+            method, *(number(means.loc[method, block], 3) for block in blocks), number(mean, 3),
+            number(uneven.mean() if len(uneven) == len(blocks) else None, 3), number(ranks.get(method), 1),
+            number(paired.mean if paired else None, 3, sign=True), number(paired.p if paired else None, 2),
+            number(mine["time_fit_s"].mean(), 2), number(tuned, 1),
+            ", ".join(dict.fromkeys("as given" if s.startswith("none") else "tuned" for s in mine["selection"])),
+            "; ".join(u for u in uses if not u.startswith("unlabelled test images")) or NONE,
+        ])  # fmt: skip
+    return table
+
+
+def _difference(
+    first: str, second: str, values: Mapping[str, pd.DataFrame], sizes: Mapping[str, pd.Series]
+) -> Difference | None:
+    """The paired difference of two methods, averaged over the blocks that both have."""
+    pairs = []
+    for block, found in values.items():
+        if first in found.index and second in found.index:
+            d = (found.loc[first] - found.loc[second]).dropna().to_numpy()
+            if len(d) > 1:
+                pairs.append((d, float(sizes[block]["n_unseen"]), float(sizes[block]["n_seen"])))
+    return pooled(pairs) if pairs else None
+
+
+def _notes(
+    blocks: Sequence[str], values: Mapping[str, pd.DataFrame], methods: Sequence[str], complete: pd.DataFrame
+) -> list[str]:
+    counts = {m: [int(values[b].reindex([m]).notna().sum(axis=1).iloc[0]) for b in blocks] for m in methods}
+    most = np.max([*counts.values()], axis=0)
+    short = [f"{m} ({sum(c)} of {most.sum()} runs)" for m, c in counts.items() if (np.array(c) < most).any()]
+    notes = [
+        f"Each column is the mean over {', '.join(map(str, dict.fromkeys(most)))} splits; 10:1 is the mean over all "
+        "columns where the largest unseen class has ten times the test images of the smallest. rank is over the "
+        "columns, among the methods that have all of them. to best is the mean over columns of the differences split "
+        "by split; p is two-sided for this one comparison, with the Nadeau-Bengio variance for overlapping splits "
+        "within a column. With many rows some p fall below 0.05 by chance.",
+    ]
+    if short:
+        notes.append(f"Not complete: {', '.join(short)}.")
+    return notes if len(complete) else [*notes, "No method has all columns, so there are no ranks."]
