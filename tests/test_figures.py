@@ -56,6 +56,7 @@ def drawings():
         "learning_curve": lambda ax: figures.learning_curve(arrays, ax=ax),
         "objective": lambda ax: figures.objective({"objective": [3.0, 2.0, 1.5]}, ax=ax),
         "per_class": lambda ax: figures.per_class(pd.DataFrame([[0.1, 0.2], [0.9, 0.8]], index=["a", "b"]), ax=ax),
+        "rank_diagram": lambda ax: figures.rank_diagram({"a": 1.2, "b": 2.9, "long name": 1.9}, 8, "mean rank", ax=ax),
         "relative_times": lambda ax: figures.relative_times(pd.DataFrame({"a": [1.0], "b": [2.0]}, index=["p"]), ax=ax),
         "reliability": lambda ax: figures.reliability(probabilities(scores, 1.0), y, ax=ax),
         "seen_unseen": lambda ax: figures.seen_unseen(scores, y, np.array([True, True, False, False]), ax=ax),

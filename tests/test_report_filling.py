@@ -187,17 +187,49 @@ def test_tables_runs_all_of_them_and_compare(tmp_path, started, monkeypatch, cap
         "table1", "table2", "table3", "compare",
     ]  # fmt: skip
     assert made == ["table1", "table2", "table3"]
-    # Coupled dictionaries have no grid to tune over.
-    assert [words[1:-1] for words in started[-2:]] == [(), ("model=coupled", "tune=none", "inference=aag,taaw")]
+    # Of compare the stage quick; coupled dictionaries have no grid to tune over.
+    assert all("dataset=cifar_awa" in words for words in started if "experiment=compare" in words)
+    assert started[-2][-4:-1] == ("model=coupled", "inference=aag,taaw", "tune=none")
 
 
-def test_compare_runs_one_model_where_one_is_named(tmp_path, started, monkeypatch, capsys):
-    monkeypatch.setattr(command, "compare", lambda *_: None)
-    monkeypatch.setattr(command, "show", lambda *_: None)
-    monkeypatch.setattr(command, "read_records", lambda *_, **__: frame([]))
-    command.main(["compare", str(tmp_path), "--run", "model=eszsl", "split.seed=range(2)"])
-    assert [words[1:3] for words in started] == [("model=eszsl", "split.seed=range(2)")]
+@pytest.fixture
+def nothing_shown(monkeypatch):
+    monkeypatch.setattr(command, "_show_compared", lambda *_: None)
+
+
+def test_compare_runs_one_model_where_one_is_named(tmp_path, started, nothing_shown, capsys):
+    command.main(["compare", str(tmp_path), "--run", "stage=quick", "model=eszsl", "split.seed=range(2)"])
+    (words,) = started
+    assert words[:-1] == (
+        "experiment=compare", "dataset=cifar_awa", "feature=lite0_pca128", "split=random", "split.n_unseen=5",
+        "model=eszsl", "split.seed=range(2)",
+    )  # fmt: skip
     assert "2 jobs" in capsys.readouterr().err
+
+
+def test_compare_runs_what_data_is_here_and_names_what_is_not(tmp_path, started, nothing_shown, capsys):
+    command.main(["compare", str(tmp_path), "--run", f"data_dir={tmp_path}"])
+    splits = {(next(w for w in words if w.startswith("dataset=")), word)
+              for words in started for word in words if word.startswith("split=")}  # fmt: skip
+    assert splits == {(f"dataset={d}", f"split={s}") for d in ("cifar_awa", "digits") for s in ("random", "alike")}
+    said = capsys.readouterr().err
+    assert said.count("left out  ") == 2
+    assert f"left out  letters: dataset=letters is not here: the folder {tmp_path}/letters does not exist" in said
+    # Every model that has a grid is tuned but for the slow ones; coupled runs with both of its rules.
+    of_digits = [words for words in started if "dataset=digits" in words and "split=random" in words]
+    assert [("tune=none" in words) for words in of_digits] == [False, True, True, True]
+    assert "inference=aag,taaw" in of_digits[2]
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [("stage=all", "stage=all does not exist; there is: quick, standard, full"),
+     ("data=awa9", "data=awa9 does not exist in stage standard of compare; there is: cifar_awa, vowel")],
+)  # fmt: skip
+def test_stages_and_data_that_do_not_exist_are_named(tmp_path, started, word, sentence, capsys):
+    fails("compare", tmp_path, "--run", word)
+    assert started == []
+    assert sentence in capsys.readouterr().err
 
 
 def test_a_command_that_fails_is_named(tmp_path, monkeypatch, capsys):

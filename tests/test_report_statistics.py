@@ -19,7 +19,17 @@ from zsl.experiment.run import run
 from zsl.experiment.setup import checked
 from zsl.model_selection.holdout import folds
 from zsl.report.compare import compare, edges
-from zsl.report.statistics import bootstrap, corrected_t, difference, mean_ranks, repetitions, summarise
+from zsl.report.overall import overall
+from zsl.report.statistics import (
+    bootstrap,
+    corrected_t,
+    critical_difference,
+    difference,
+    mean_ranks,
+    pooled,
+    repetitions,
+    summarise,
+)
 
 
 def test_seeds_are_averaged_within_their_split():
@@ -150,6 +160,78 @@ def test_two_results_for_one_method_and_split_are_refused():
     records[-1]["metrics"]["acc_class"] += 0.1
     with pytest.raises(UserError, match="run twice on one split"):
         compare(frame(records))
+
+
+# --- several data sets ---------------------------------------------------------------------------------------------
+
+
+def several(accuracies, **more):
+    """Records of methods on blocks: ``accuracies[method][block]`` are the values on three splits."""
+    out = []
+    for method, blocks in accuracies.items():
+        for (data, split), values in blocks.items():
+            for name, v in zip(("ab", "cd", "ef"), values):
+                dataset = {"name": data, "content": data, "semantics": {"l2": True}, "shuffle_attributes": None}
+                rows = {"name": split, "seed": 0, "rows": data + split + name, "unseen": list(name), "n_seen": 20}
+                one = record(name, 0, v, model={"name": method}, dataset=dataset, **more)
+                one["key"]["split"] = rows
+                one["metrics"]["imbalanced_acc_class"] = v / 2
+                out.append(one)
+    return out
+
+
+A, B = ("x", "random"), ("y", "alike")
+
+
+def test_methods_over_several_data_sets_by_hand():
+    found = several({"a": {A: [0.1, 0.2, 0.3], B: [0.5, 0.5, 0.5]}, "b": {A: [0.3, 0.2, 0.4], B: [0.4, 0.4, 0.7]},
+                     "c": {A: [0.9, 0.9, 0.9]}})  # fmt: skip
+    (table,), figures = overall(frame(found))
+    rows = {row[0]: dict(zip(table.columns, row)) for row in table.rows}
+    assert table.columns[1:3] == ["x random", "y alike"]
+    assert list(rows) == ["b", "a", "c"]
+    assert_allclose([rows["a"]["x random"], rows["a"]["y alike"], rows["a"]["mean"]], [0.2, 0.5, 0.35])
+    assert_allclose(rows["a"]["10:1"], 0.175)
+    # c lacks a column: no mean, no rank, and the others are ranked without it.
+    assert [str(rows["c"][k]) for k in ("mean", "rank", "10:1")] == ["-", "-", "-"]
+    assert_allclose([rows["a"]["rank"], rows["b"]["rank"]], [1.75, 1.25])
+    assert_allclose(rows["a"]["to best"], -0.05)
+    assert any("Not complete: c (3 of 6 runs)" in note for note in table.notes)
+    assert list(figures) == ["methods_inductive"]
+
+
+def test_the_pooled_difference_is_the_corrected_test_on_one_data_set_and_sharper_on_more():
+    d = np.array([0.1, 0.3, 0.2, 0.2])
+    one, alone = pooled([(d, 5, 20)]), corrected_t(d, 5, 20)
+    assert_allclose([one.mean, one.low, one.high, one.p], [alone.mean, alone.low, alone.high, alone.p])
+    two = pooled([(d, 5, 20), (d, 5, 20)])
+    assert_allclose(two.mean, one.mean)
+    # Twice the data: the variance halves, and the degrees of freedom double.
+    t = stats.t.isf(two.p / 2, 6)
+    assert_allclose(t, stats.t.isf(one.p / 2, 3) * np.sqrt(2))
+    assert pooled([(np.zeros(3), 5, 20)]).p == 1
+    # Under no difference, p is not too often small: independent splits need no correction, so n_test is 0.
+    rng = np.random.default_rng(0)
+    p = [pooled([(rng.standard_normal(6), 0, 1) for _ in range(4)]).p for _ in range(2000)]
+    assert abs(np.mean(np.array(p) < 0.05) - 0.05) < 0.015
+
+
+def test_critical_differences_are_those_of_the_published_table():
+    # Demsar (2006), Table 5: q at 0.05 for 2, 5 and 10 classifiers.
+    for k, q in ((2, 1.960), (5, 2.728), (10, 3.164)):
+        assert_allclose(critical_difference(k, 6), q * np.sqrt(k * (k + 1) / 36), rtol=1e-3)
+
+
+def test_inductive_and_transductive_methods_have_tables_of_their_own_and_tuned_runs_replace_others():
+    uses = ["images", "attributes", "unlabelled test images", "class prior: classes are equally frequent"]
+    tuned = several({"a": {A: [0.6, 0.6, 0.6]}}, selection="selected on validation classes")
+    found = [*several({"a": {A: [0.1, 0.1, 0.1]}, "b": {A: [0.2, 0.2, 0.2]}}), *tuned,
+             *several({"t": {A: [0.3, 0.3, 0.3]}}, information_used=uses)]  # fmt: skip
+    tables, figures = overall(frame(found))
+    assert [[row[0] for row in table.rows] for table in tables] == [["a", "b"], ["t"]]
+    assert float(tables[0].rows[0][1]) == 0.6
+    assert tables[1].rows[0][-1] == "class prior: classes are equally frequent"
+    assert figures == {}
 
 
 def test_choices_at_the_edge_of_a_grid_are_counted():

@@ -9,15 +9,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from zsl.config import MOVED, is_sweep
+from zsl.config import MOVED
 from zsl.errors import Parser, UserError, exit_status, writing
 from zsl.report import cells, experiments, filling, tables
 from zsl.report.compare import compare
+from zsl.report.comparison import comparison
 from zsl.report.dashboard import dashboard
 from zsl.report.diff import diff
 from zsl.report.figures import save_figure
 from zsl.report.formats import Table, save, show
 from zsl.report.missing import advice
+from zsl.report.overall import overall
 from zsl.report.panel import newest, panel
 from zsl.report.records import read_records, warn_of_old_names
 
@@ -32,8 +34,8 @@ EXPERIMENTS = {
 }
 TABLES = ("table1", "table2", "table3")
 OTHERS = {
-    "tables": "table1, table2, table3 and compare, one after the other",
-    "compare": "every method on the same splits: compare [FOLDER [METRIC]], or compare --run to run them first",
+    "tables": "table1, table2, table3 and compare (its stage quick), one after the other",
+    "compare": "every method on the same splits: compare [FOLDER [METRIC]]; --run [stage=NAME] runs them first",
     "figure": "the 2 x 3 panel of predicted attributes",
     "diff": "two sweeps beside each other, with paired differences: diff BEFORE AFTER",
     "dashboard": "one page of a sweep that opens from disk: dashboard FOLDER",
@@ -104,11 +106,11 @@ def _tables(arguments: argparse.Namespace) -> None:
     failed: list[str] = []
     if arguments.run:
         failed = _run_cells(TABLES, folder, output, extra)
-        failed += _run_compare(folder, output, [])
+        failed += _run_compare(folder, output, ["stage=quick"])
     for name in TABLES:
         _make(name, folder, extra, None)
     if (folder / "compare").is_dir():
-        show(compare(read_records(folder / "compare")))
+        _show_compared(folder / "compare")
     _end(failed)
 
 
@@ -214,18 +216,36 @@ def _compare(arguments: argparse.Namespace) -> None:
         raise UserError(f"{' '.join(extra)} is for runs; add --run, or name the folder of some.")
     failed = _run_compare(folder, output, extra) if arguments.run else []
     # Where the experiment puts its runs, unless a folder of others is named.
-    show(compare(read_records(folder / "compare" if arguments.run or not output else folder), metric))
+    _show_compared(folder / "compare" if arguments.run or not output else folder, metric)
     _end(failed)
 
 
+def _show_compared(folder: Path, metric: str = "acc_class") -> None:
+    """The table of methods of one data set and kind of split; of several, one table over all with a figure."""
+    records = read_records(folder)
+    if records[["dataset", "split_name"]].drop_duplicates().shape[0] == 1:
+        show(compare(records, metric))
+        return
+    found, figures = overall(records, metric)
+    _write(found, folder / "report", "methods", figures)
+
+
 def _run_compare(folder: Path, output: Sequence[str], extra: Sequence[str]) -> list[str]:
-    """Run every method, or the one that the user names, unless the data is missing; returns what failed."""
-    named = {cells.key_of(o) for o in extra}
-    sweeps = [["experiment=compare", *(o for o in sweep if cells.key_of(o) not in named), *extra]
-              for sweep in cells.layout()["compare"]["sweeps"] if not sweep or "model" not in named]  # fmt: skip
-    if why := filling.cannot_read([w for w in sweeps[0] if not is_sweep(w)]):
-        raise UserError(f"compare is not run, because its data is missing: {why}")
-    return filling.fill([filling.Task("compare", (*w, *output), cells.n_jobs(w), "compare") for w in sweeps], folder)
+    """Run the methods of a stage on the data that is here; returns the commands that failed.
+
+    Raises
+    ------
+    UserError
+        Before the first job, for a stage or data that does not exist, or if no data is here.
+    """
+    sweeps, lacking = comparison(extra)
+    if not sweeps:
+        raise UserError(f"compare is not run, because its data is missing: {next(iter(lacking.values()))}")
+    for name, why in lacking.items():
+        filling.say(f"left out  {name}: {why}")
+    return filling.fill(
+        [filling.Task(title, (*words, *output), cells.n_jobs(words), title) for title, words in sweeps], folder
+    )
 
 
 def _diff(arguments: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 from zsl.report.compare import method_of, runs_by_split
 from zsl.report.formats import NONE, Table, number
 from zsl.report.statistics import Difference, mean_ranks, pooled
+from zsl.runs.result import SELECTED
 from zsl.runs.summary import is_transductive
 
 if TYPE_CHECKING:
@@ -49,12 +50,20 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
     """
     records = records.drop_duplicates("folder").assign(method=lambda r: r["key"].map(method_of))
     records["block"] = [block_of(row) for _, row in records.iterrows()]
-    blocks = list(dict.fromkeys(records["block"]))
+    # Where a method was run with settings as given first and tuned later, the tuned runs count.
+    best_kind = records.groupby(["method", "block"])["selection"].transform(
+        lambda s: SELECTED if (s == SELECTED).any() else ""
+    )
+    records = records[(best_kind == "") | (records["selection"] == SELECTED)]
+    named = records[["dataset", "split_name", "block"]].drop_duplicates()
+    named["other"] = named["split_name"] != "random"
+    blocks = list(named.sort_values(["dataset", "other", "split_name"])["block"])
     values = {block: runs_by_split(part, metric) for block, part in records.groupby("block")}
     sizes = {b: records.loc[records["block"] == b, ["n_unseen", "n_seen"]].iloc[0] for b in blocks}
     groups = dict([*records.groupby("method")])
     transductive = {m: is_transductive(part["key"].iloc[0]["information_used"]) for m, part in groups.items()}
-    tables, figures = [], dict[str, "Figure"]()
+    tables: list[Table] = []
+    figures: dict[str, Figure] = {}
     for protocol, chosen in (("inductive", False), ("transductive", True)):
         methods = [m for m, t in transductive.items() if t == chosen]
         if not methods:

@@ -41,7 +41,7 @@ def rank_diagram(ranks: Mapping[str, float], n_blocks: int, title: str, *, ax: A
     names = sorted(ranks, key=lambda name: ranks[name])
     values = np.array([ranks[name] for name in names])
     width = critical_difference(len(names), n_blocks)
-    ax = axes(ax, height=_SCALE + _LINE * len(names), width=4.5)
+    ax = axes(ax, height=_SCALE + _LINE * len(names))
     places = np.arange(len(names))
     ax.axvspan(values[0], values[0] + width, color=COLOURS[5], alpha=0.25, lw=0)
     ax.hlines(places, 0, values, color=FAINT, lw=0.4)
@@ -53,5 +53,5 @@ def rank_diagram(ranks: Mapping[str, float], n_blocks: int, title: str, *, ax: A
     ax.annotate(
         f"critical difference {width:.1f}", (values[0], -1.0), (0, 3), textcoords="offset points", fontsize=SMALL
     )
-    ax.set_xlabel(f"{title} over {n_blocks} data sets (1 is best)", fontsize=TEXT)
+    ax.set_xlabel(f"{title}\nover {n_blocks} data sets (1 is best)", fontsize=TEXT)
     return ax

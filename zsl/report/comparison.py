@@ -1,0 +1,78 @@
+"""The sweeps of the table of methods: which models run on which data and splits in a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zsl.config import is_sweep
+from zsl.errors import UserError
+from zsl.report import cells, filling
+
+Sweep = tuple[str, list[str]]
+
+
+def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
+    """The sweeps that ``make compare`` runs, in the order in which it runs them.
+
+    Parameters
+    ----------
+    extra : sequence of str
+        The user's overrides. ``stage=NAME`` chooses a stage of ``cells.yaml`` (default ``standard``), ``data=NAME``
+        some of its data, ``model=NAME`` one model; ``dataset=...`` replaces all data by one set.
+
+    Returns
+    -------
+    sweeps, lacking
+        Of each sweep a title and the arguments of ``zsl.main``; and why data is left out, by name.
+
+    Raises
+    ------
+    UserError
+        For a stage or data that does not exist.
+    """
+    node = cells.layout()["compare"]
+    name = cells.value_of(extra, "stage") or "standard"
+    if name not in node["stages"]:
+        raise UserError(f"stage={name} does not exist; there is: {', '.join(node['stages'])}.")
+    stage = node["stages"][name]
+    extra = [o for o in extra if cells.key_of(o) != "stage"]
+    data = (cells.value_of(extra, "data") or "").split(",")
+    for one in filter(None, data):
+        if one not in stage["data"]:
+            raise UserError(
+                f"data={one} does not exist in stage {name} of compare; there is: {', '.join(stage['data'])}."
+            )
+    extra = [o for o in extra if cells.key_of(o) != "data"]
+    named = {cells.key_of(o) for o in extra}
+    chosen = [""] if "dataset" in named else [one for one in stage["data"] if one in data or data == [""]]
+    found: list[Sweep] = []
+    lacking: dict[str, str] = {}
+    for block in chosen:
+        for split in [""] if "split" in named else stage["splits"]:
+            words = [o for o in _data(block, split) if cells.key_of(o) not in named]
+            fixed = [o for o in extra if not is_sweep(o)]
+            if why := lacking.get(block) or filling.cannot_read(["experiment=compare", *words, *fixed]):
+                lacking[block] = why
+                continue
+            for sweep in _sweeps(stage["sweeps"], named):
+                mine = [o for o in sweep if cells.key_of(o) not in named]
+                found.append((f"{block} {split}".strip(), ["experiment=compare", *words, *mine, *extra]))
+    return found, lacking
+
+
+def _data(block: str, split: str) -> list[str]:
+    """The overrides that choose data and the kind of split."""
+    known = cells.layout()["data"][block]["overrides"] if block else []
+    return [f"split={split}" if cells.key_of(o) == "split" and split else o for o in known]
+
+
+def _sweeps(parts: Sequence[str], named: set[str]) -> list[list[str]]:
+    """The overrides of each sweep over models and rules; one sweep where the user names the model."""
+    node = cells.layout()["compare"]
+    if "model" in named:
+        return [[]]
+    slow = ",".join(node["slow"])
+    fast = f"model=glob(*,exclude=[coupled,{slow}])"
+    rules = [[*rule, "tune=none"] for rule in node["rules"]]
+    known = {"fast": [[fast]], "slow": [[f"model={slow}", "tune=none"]], "tuned": [[f"model={slow}"]], "rules": rules}
+    return [sweep for part in parts for sweep in known[part]]
