@@ -267,6 +267,9 @@ def _odd(easy):
         "one seen class": (X[y == 0], y[y == 0], Z[y == 0], U),
         "two seen classes": (X[y < 2], y[y < 2], Z[y < 2], U),
         "one unseen class": (X, y, Z, U[:1]),
+        "two unseen classes": (X, y, Z, U[:2]),
+        "two unseen classes alike": (X, y, Z, U[[0, 0, 1]]),
+        "an unseen class of zeros": (X, y, Z, np.vstack([U, np.zeros_like(U[:1])])),
         "one image per class": (X[first], y[first], Z[first], U),
         "one image": (X[:1], np.zeros(1, int), Z[:1], U),
         "features without spread": (np.ones_like(X), y, Z, U),
@@ -288,10 +291,12 @@ def test_odd_data_end_in_finite_scores_or_a_sentence(name, easy, dtype):
     for what, (X, y, Z, U) in _odd(easy).items():
         X, Z, U = (a.astype(dtype) for a in (X, Z, U))
         try:
-            scores = new(name, quick=True).fit(X, y, Z, U).scores(X)
+            model = new(name, quick=True).fit(X, y, Z, U)
+            # Two images are fewer than the classes to choose from.
+            scores = np.vstack([model.scores(X), model.scores(X[-2:])])
         except UserError:
             continue
-        assert scores.shape == (len(X), len(U)), what
+        assert scores.shape == (len(X) + len(X[-2:]), len(U)), what
         assert np.isfinite(scores).all(), what
 
 
