@@ -15,6 +15,7 @@ from zsl.models.eszsl import ESZSL
 from zsl.models.iap import IAP
 from zsl.models.kernel_eszsl import KernelESZSL
 from zsl.models.latem import LatEm
+from zsl.models.lesd_style import LESDStyle
 from zsl.models.ridge import Ridge
 from zsl.models.ridge_reverse import RidgeReverse
 from zsl.models.sae import SAE
@@ -43,6 +44,7 @@ __all__ = [
     "DeViSE",
     "InductiveModel",
     "KernelESZSL",
+    "LESDStyle",
     "LatEm",
     "Model",
     "Ridge",
