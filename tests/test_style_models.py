@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.linalg import subspace_angles
+from scipy.linalg import solve_sylvester, subspace_angles
+from scipy.sparse.csgraph import connected_components
 from sklearn.cross_decomposition import CCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from zsl.graph import neighbour_laplacian
 from zsl.linalg import class_means, cosines
-from zsl.models import LESDStyle
+from zsl.models import LESDStyle, MFMRJointStyle, MFMRStyle, RidgeReverse
 
 
 @pytest.fixture
@@ -71,3 +73,57 @@ def test_lesd_scores_are_standardised_and_averaged(problem):
     assert len(one.P_) == 1
     assert_allclose(np.corrcoef(one.scores(X).ravel(), cosines(
         (X - one.x_[0]) @ one.P_[0], (Z_unseen - one.z_[0]) @ one.D_[0].T).ravel())[0, 1], 1)  # fmt: skip
+
+
+# --- MFMR --------------------------------------------------------------------------------------------------------
+
+
+def test_mfmr_solves_its_sylvester_equation(problem):
+    X, y, Z, _ = problem
+    model = MFMRStyle(lam_features=0.7, lam_attributes=0.4, gamma=0.2, n_neighbors=2).fit(*problem)
+    L_f, L_a = (neighbour_laplacian(class_means(A, y).T, 2).toarray() for A in (X, Z))
+    scale = np.trace(Z.T @ Z) / 4
+    left, right = scale * (0.7 * L_f + 0.2 * np.eye(5)), Z.T @ Z + scale * 0.4 * L_a
+    assert L_f.any()
+    assert L_a.any()
+    assert_allclose(model.U_, solve_sylvester(left, right, X.T @ Z), atol=1e-11)
+
+
+def test_mfmr_without_graphs_is_the_reverse_ridge(problem):
+    X, _, Z, _ = problem
+    model = MFMRStyle(lam_features=0, lam_attributes=0, gamma=0.2).fit(*problem)
+    ridge = RidgeReverse(gamma=0.2 * np.trace(Z.T @ Z) / 4).fit(*problem)
+    assert_allclose(model.U_, ridge.V_.T, atol=1e-13)
+    assert_allclose(model.scores(X), ridge.scores(X), atol=1e-12)
+
+
+def soft_labels(model, problem, **settings):
+    """Test images, prototypes, the scale of the penalties, and the scores."""
+    model.set_params(**settings)
+    T, G = problem[0][::4], problem[3] @ model.U_.T
+    return T, G, np.trace(G @ G.T) / len(G), model.scores(T)
+
+
+def test_mfmr_labels_of_test_images(problem):
+    model = MFMRJointStyle(n_neighbors=3).fit(*problem)
+    T, G, scale, V = soft_labels(model, problem, lam_test=0.6, gamma_test=0.3)
+    L = neighbour_laplacian(T, 3).toarray()
+    assert_allclose(V, solve_sylvester(scale * (0.6 * L + 0.3 * np.eye(len(T))), G @ G.T, T @ G.T), atol=1e-11)
+    # Without the graph they are a ridge regression of the image on the prototypes.
+    T, G, scale, V = soft_labels(model, problem, lam_test=0)
+    assert_allclose(V, np.linalg.solve(G @ G.T + scale * 0.3 * np.eye(3), G @ T.T).T, atol=1e-12)
+
+
+def test_mfmr_labels_are_constant_where_the_graph_is_all_that_counts(problem):
+    model = MFMRJointStyle(n_neighbors=2).fit(*problem)
+    T, _, _, free = soft_labels(model, problem, lam_test=0)
+    n, component = connected_components(neighbour_laplacian(T, 2), directed=False)
+    V = soft_labels(model, problem, lam_test=1e7)[3]
+    assert n > 1
+    # The mean over the component of the labels without a graph, since both are linear in T.
+    assert_allclose(V, class_means(free, component)[component], atol=1e-5)
+
+
+def test_mfmr_copies_of_an_image_have_the_same_scores(problem):
+    model, T = MFMRJointStyle(n_neighbors=3).fit(*problem), problem[0][::4]
+    assert_allclose(model.scores(np.vstack([T, T[:5], T[:2]])), model.scores(T)[[*range(len(T)), *range(5), 0, 1]])

@@ -16,6 +16,8 @@ from zsl.models.iap import IAP
 from zsl.models.kernel_eszsl import KernelESZSL
 from zsl.models.latem import LatEm
 from zsl.models.lesd_style import LESDStyle
+from zsl.models.mfmr_joint_style import MFMRJointStyle
+from zsl.models.mfmr_style import MFMRStyle
 from zsl.models.ridge import Ridge
 from zsl.models.ridge_reverse import RidgeReverse
 from zsl.models.sae import SAE
@@ -46,6 +48,8 @@ __all__ = [
     "KernelESZSL",
     "LESDStyle",
     "LatEm",
+    "MFMRJointStyle",
+    "MFMRStyle",
     "Model",
     "Ridge",
     "RidgeReverse",
