@@ -8,11 +8,14 @@ from numpy.testing import assert_allclose
 from scipy.linalg import solve_sylvester, subspace_angles
 from scipy.sparse.csgraph import connected_components
 from sklearn.cross_decomposition import CCA
+from sklearn.decomposition import NMF
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from zsl.graph import neighbour_laplacian
-from zsl.linalg import class_means, cosines
-from zsl.models import LESDStyle, MFMRJointStyle, MFMRStyle, RidgeReverse
+from zsl import ZeroShotClassifier
+from zsl.graph import gaussian_weights, neighbour_laplacian, neighbours, normalised
+from zsl.linalg import class_means, cosines, squared_distances
+from zsl.models import DSRLStyle, LESDStyle, MFMRJointStyle, MFMRStyle, RidgeReverse, UVDSStyle
+from zsl.models.uvds_style import dual_graph, even_rotation
 
 
 @pytest.fixture
@@ -127,3 +130,117 @@ def test_mfmr_labels_are_constant_where_the_graph_is_all_that_counts(problem):
 def test_mfmr_copies_of_an_image_have_the_same_scores(problem):
     model, T = MFMRJointStyle(n_neighbors=3).fit(*problem), problem[0][::4]
     assert_allclose(model.scores(np.vstack([T, T[:5], T[:2]])), model.scores(T)[[*range(len(T)), *range(5), 0, 1]])
+
+
+# --- UVDS --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("orthogonal", [False, True])
+def test_uvds_never_rises_and_ends_where_every_block_is_optimal(problem, orthogonal):
+    X, y, Z, _ = problem
+    model = UVDSStyle(n_components=3, alpha=0.5, beta=0.4, gamma=0.3, orthogonal=orthogonal, n_neighbors=4, n_iter=400)
+    model.fit(*problem)
+    assert (np.diff(model.objective_) <= 1e-10 * model.objective_[0]).all()
+    smooth = dual_graph(X, y, Z, 4)
+    L = smooth(np.eye(90))
+    assert_allclose(L, L.T, atol=1e-12)
+    assert_allclose(L.sum(axis=0), 0, atol=1e-12)
+    assert np.linalg.eigvalsh(L)[0] > -1e-12
+    # V is the solution of its Sylvester equation, and of V the other two are made again.
+    V = solve_sylvester(0.5 * np.eye(90) + 0.4 * L, model.Q_ @ model.Q_.T, X @ model.Q_.T + 0.5 * Z @ model.P_)
+    assert_allclose(0.5 * Z.T @ (Z @ model.P_ - V) + 0.3 * model.P_, 0, atol=1e-4)
+    assert_allclose(model.decoder(X, V), model.Q_, atol=1e-5)
+    if orthogonal:
+        assert_allclose(model.Q_ @ model.Q_.T, np.eye(3), atol=1e-12)
+    assert_allclose(model.objective(X, Z, V, model.P_, model.Q_, smooth), model.objective_[-1], rtol=1e-9)
+    spread = ((V - V.mean(axis=0)) ** 2).sum(axis=0)
+    assert_allclose(spread, spread.mean(), rtol=1e-5)
+
+
+def test_uvds_with_a_heavy_attribute_side_is_the_reverse_ridge(problem):
+    X, _, Z, Z_unseen = problem
+    W = np.linalg.lstsq(Z, X)[0]
+    model = UVDSStyle(alpha=1e9, beta=0, gamma=0).fit(*problem)
+    assert_allclose(model.P_ @ model.Q_, W, atol=1e-8)
+    assert_allclose(model.scores(X), -squared_distances(X, Z_unseen @ W), atol=1e-6)
+    # With fewer components it is the reduced-rank regression.
+    U, s, Vt = np.linalg.svd(Z @ W, full_matrices=False)
+    model = UVDSStyle(n_components=2, alpha=1e9, beta=0, gamma=0).fit(*problem)
+    assert_allclose(Z @ model.P_ @ model.Q_, (U[:, :2] * s[:2]) @ Vt[:2], atol=1e-7)
+
+
+def test_uvds_codes_are_between_images_and_attributes(problem):
+    X, _, Z, _ = problem
+    P = np.ones((4, 5))
+    V = UVDSStyle(alpha=0.5, beta=0).latent(X, Z @ P, np.eye(5), np.zeros_like(X))
+    assert_allclose(V, (X + 0.5 * Z @ P) / 1.5, atol=1e-12)
+
+
+def test_uvds_rotation_changes_nothing_but_the_spread(problem, rng):
+    X, y, Z, _ = problem
+    V, P, Q = (
+        rng.standard_normal((90, 6)) * [1, 2, 3, 4, 5, 60],
+        rng.standard_normal((4, 6)),
+        rng.standard_normal((6, 5)),
+    )
+    R, smooth, model = even_rotation(V.T @ V), dual_graph(X, y, Z, 4), UVDSStyle()
+    assert_allclose(R.T @ R, np.eye(6), atol=1e-13)
+    assert_allclose(((V @ R) ** 2).sum(axis=0), (V**2).sum() / 6, rtol=1e-11)
+    before, after = model.objective(X, Z, V, P, Q, smooth), model.objective(X, Z, V @ R, P @ R, R.T @ Q, smooth)
+    assert_allclose(after, before, rtol=1e-12)
+
+
+# --- DSRL --------------------------------------------------------------------------------------------------------
+
+
+def test_dsrl_never_rises_and_its_objective_is_the_stated_one(problem):
+    X, _, Z, _ = problem
+    model = DSRLStyle(n_components=4, gamma=0.7, lam=0.05, delta=0.3, n_iter=100)
+    E, B, W, values = model.factors(X[::2], Z[::2], X[1::2])
+    A = np.hstack([np.maximum(A, 0) for A in (np.vstack([X[::2], X[1::2]]), -np.vstack([X[::2], X[1::2]]))])
+    stated = 0.5 * ((A - E @ B) ** 2).sum() + 0.05 * E.sum() + 0.35 * ((E[:45] @ W - Z[::2]) ** 2).sum()
+    assert_allclose(values[-1], stated + 0.35 * 0.3 * (W**2).sum(), rtol=1e-12)
+    assert (np.diff(values) <= 1e-12 * values[0]).all()
+    assert min(E.min(), B.min()) >= 0
+    assert np.linalg.norm(B, axis=1).max() <= 1 + 1e-12
+    assert_allclose(E[:45].T @ (E[:45] @ W - Z[::2]) + 0.3 * W, 0, atol=1e-10)
+
+
+def test_dsrl_without_attributes_and_penalty_is_non_negative_factorisation(rng):
+    A = np.abs(rng.standard_normal((30, 8)))
+    model = DSRLStyle(n_components=3, gamma=0, lam=0, n_iter=3000)
+    E, B, _, values = model.factors(A[:20], np.ones((20, 1)), A[20:])
+    start = np.random.default_rng(0).random((3, 16))[:, :8]
+    theirs = NMF(3, solver="cd", init="custom", tol=1e-12, max_iter=5000)
+    theirs.fit_transform(A, W=np.ascontiguousarray(A @ start.T / 3), H=start)
+    assert_allclose(values[-1], 0.5 * theirs.reconstruction_err_**2, rtol=1e-6)
+    # The conditions of optimality of the codes.
+    slope = (E @ B - np.hstack([A, 0 * A])) @ B.T
+    assert_allclose(E * slope, 0, atol=1e-6)
+    assert slope.min() > -1e-6
+
+
+def test_dsrl_labels_start_at_anchors_and_travel(problem):
+    X, _, Z, Z_unseen = problem
+    model = DSRLStyle(n_components=4, alpha=0, n_iter=20).fit(*problem)
+    E, _, W, _ = model.factors(X, Z, np.unique(X[::3], axis=0))
+    V, back = E[90:], np.unique(X[::3], axis=0, return_inverse=True)[1]
+    first = cosines(V @ W, Z_unseen)
+    assert_allclose(model.scores(X[::3]), first[back], atol=1e-12)
+    model.set_params(alpha=0.8, n_neighbors=3)
+    Y = np.zeros((30, 3))
+    for u in range(3):
+        Y[np.argsort(first[:, u])[-1:], u] = 1  # the ceiling of 0.1 * 30 / 3
+    S = normalised(gaussian_weights(neighbours(V, 3), None)).toarray()
+    F = 0.2 * np.linalg.solve(np.eye(30) - 0.8 * S, Y)
+    F[F.max(axis=1) < 1e-9] = first[F.max(axis=1) < 1e-9]
+    assert_allclose(model.scores(X[::3]), F[back], atol=1e-8)
+
+
+def test_dsrl_is_saved_with_what_it_needs(problem, tmp_path):
+    X, y, Z, Z_unseen = problem
+    table = {str(c): row for c, row in enumerate([*class_means(Z, y), *Z_unseen])}
+    fitted = ZeroShotClassifier(DSRLStyle(n_iter=5), inference="own").fit(X, y.astype(str), table)
+    fitted.save(tmp_path / "model.skops")
+    loaded = ZeroShotClassifier.load(tmp_path / "model.skops")
+    assert_allclose(loaded.decision_function(X[::3]), fitted.decision_function(X[::3]))

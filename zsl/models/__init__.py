@@ -11,6 +11,7 @@ from zsl.models.costa import COSTA
 from zsl.models.coupled import CoupledDictionaries
 from zsl.models.dap import DAP
 from zsl.models.devise import DeViSE
+from zsl.models.dsrl_style import DSRLStyle
 from zsl.models.eszsl import ESZSL
 from zsl.models.iap import IAP
 from zsl.models.kernel_eszsl import KernelESZSL
@@ -26,6 +27,7 @@ from zsl.models.sse import SSE
 from zsl.models.sync import SynC
 from zsl.models.synthesis_gaussian import SynthesisGaussian
 from zsl.models.transductive import TransductiveModel
+from zsl.models.uvds_style import UVDSStyle
 
 __all__ = [
     "ALE",
@@ -43,6 +45,7 @@ __all__ = [
     "CDLJiang",
     "ConSE",
     "CoupledDictionaries",
+    "DSRLStyle",
     "DeViSE",
     "InductiveModel",
     "KernelESZSL",
@@ -56,4 +59,5 @@ __all__ = [
     "SynC",
     "SynthesisGaussian",
     "TransductiveModel",
+    "UVDSStyle",
 ]
