@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import solve_sylvester, subspace_angles
 from scipy.sparse.csgraph import connected_components
+from scipy.stats import norm
 from sklearn.cross_decomposition import CCA
 from sklearn.decomposition import NMF
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -14,7 +15,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from zsl import ZeroShotClassifier
 from zsl.graph import gaussian_weights, neighbour_laplacian, neighbours, normalised
 from zsl.linalg import class_means, cosines, squared_distances
-from zsl.models import DSRLStyle, LESDStyle, MFMRJointStyle, MFMRStyle, RidgeReverse, UVDSStyle
+from zsl.models import ABSNetStyle, DSRLStyle, LESDStyle, MFMRJointStyle, MFMRStyle, RidgeReverse, UVDSStyle
 from zsl.models.uvds_style import dual_graph, even_rotation
 
 
@@ -244,3 +245,51 @@ def test_dsrl_is_saved_with_what_it_needs(problem, tmp_path):
     fitted.save(tmp_path / "model.skops")
     loaded = ZeroShotClassifier.load(tmp_path / "model.skops")
     assert_allclose(loaded.decision_function(X[::3]), fitted.decision_function(X[::3]))
+
+
+# --- ABS-Net -----------------------------------------------------------------------------------------------------
+
+
+def test_abs_net_scores_are_log_densities_of_a_mixture(problem):
+    X, y, Z, Z_unseen = problem
+    model = ABSNetStyle(shrinkage=1.0).fit(*problem)
+    F, S = model.classifier_(X), class_means(Z, y)
+    expected = np.zeros((90, 3))
+    for m in range(4):
+        has = Z[:, m] > S[:, m].mean()
+        assert_allclose(model.mean_[:, m], [F[~has, m].mean(), F[has, m].mean()], atol=1e-12)
+        sd = np.sqrt((F[~has, m].var() + F[has, m].var()) / 2)
+        a = np.clip((Z_unseen[:, m] - S[:, m].min()) / np.ptp(S[:, m]), 1e-3, 1 - 1e-3)
+        without, with_it = (norm.pdf(F[:, m], mean, sd)[:, None] for mean in model.mean_[:, m])
+        expected += np.log(a * with_it + (1 - a) * without)
+    assert_allclose(model.scores(X), expected, atol=1e-10)
+
+
+def test_abs_net_scores_are_the_limit_of_drawn_pseudo_features(problem, rng):
+    # Naive Bayes of one attribute on pseudo features that are drawn: their density by counting.
+    model = ABSNetStyle().fit(*problem)
+    a = model.probabilities(problem[3])[:, 0]
+    n, edges = 1_000_000, np.linspace(-2, 2, 21)
+    for u in range(3):
+        present = (rng.random(n) < a[u]).astype(int)
+        drawn = rng.normal(model.mean_[present, 0], np.sqrt(model.variance_[present, 0]))
+        assert_allclose(drawn.mean(), a[u] * model.mean_[1, 0] + (1 - a[u]) * model.mean_[0, 0], atol=0.02)
+        counted = np.histogram(drawn, edges)[0] / n
+        parts = [np.diff(norm.cdf(edges, m, np.sqrt(v))) for m, v in zip(model.mean_[:, 0], model.variance_[:, 0])]
+        assert_allclose(counted, (1 - a[u]) * parts[0] + a[u] * parts[1], atol=5 * np.sqrt(0.25 / n))
+
+
+def test_abs_net_of_certain_attributes_is_linear(problem):
+    # With equal variances and attributes at the ends of their range, scores differ by a linear function of the logits.
+    X, y, Z, _ = problem
+    has = (np.arange(12).reshape(3, 4) % 3 < 2).astype(float)
+    model = ABSNetStyle(shrinkage=1.0).fit(X, y, (Z > 0).astype(float), has)
+    model.variance_ = np.repeat(np.ptp(model.mean_, axis=0)[None] ** 2, 2, axis=0)
+    slope = (model.mean_[1] - model.mean_[0]) / model.variance_[0]
+    ratio = slope * (model.classifier_(X) - model.mean_.mean(axis=0))
+    near = (np.abs(ratio) < 2).all(axis=1)
+    scores, expected = model.scores(X)[near], ratio[near] @ has[:, model.used_].T
+    assert near.sum() > 20
+    # The probabilities are 0.001 from the ends, which changes an attribute's term by at most 0.001 (e^2 + 1).
+    assert_allclose(scores - scores[:, :1], expected - expected[:, :1], atol=2 * 4 * 1e-3 * (np.exp(2) + 1))
+    assert np.ptp(expected - expected[:, :1]) > 1

@@ -1,5 +1,6 @@
 """Zero-shot models: the paper's coupled dictionaries and other zero-shot methods."""
 
+from zsl.models.abs_net_style import ABSNetStyle
 from zsl.models.ale import ALE
 from zsl.models.base import AttributePredictor, InductiveModel, Model
 from zsl.models.bidilel import BiDiLEL
@@ -39,6 +40,7 @@ __all__ = [
     "SAE",
     "SJE",
     "SSE",
+    "ABSNetStyle",
     "AttributePredictor",
     "BiDiLEL",
     "BucherMetric",
