@@ -7,15 +7,17 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import solve_sylvester, subspace_angles
 from scipy.sparse.csgraph import connected_components
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 from sklearn.cross_decomposition import CCA
 from sklearn.decomposition import NMF
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from conftest import central_differences
 from zsl import ZeroShotClassifier
 from zsl.graph import gaussian_weights, neighbour_laplacian, neighbours, normalised
 from zsl.linalg import class_means, cosines, squared_distances
-from zsl.models import ABSNetStyle, DSRLStyle, LESDStyle, MFMRJointStyle, MFMRStyle, RidgeReverse, UVDSStyle
+from zsl.models import ABSNetStyle, DSRLStyle, GMMNStyle, LESDStyle, MFMRJointStyle, MFMRStyle, RidgeReverse, UVDSStyle
+from zsl.models.gmmn_style import Adam, mmd2
 from zsl.models.uvds_style import dual_graph, even_rotation
 
 
@@ -293,3 +295,67 @@ def test_abs_net_of_certain_attributes_is_linear(problem):
     # The probabilities are 0.001 from the ends, which changes an attribute's term by at most 0.001 (e^2 + 1).
     assert_allclose(scores - scores[:, :1], expected - expected[:, :1], atol=2 * 4 * 1e-3 * (np.exp(2) + 1))
     assert np.ptp(expected - expected[:, :1]) > 1
+
+
+# --- GMMN --------------------------------------------------------------------------------------------------------
+
+
+def test_discrepancy_by_hand_and_its_gradient(rng):
+    X, G, widths = rng.standard_normal((7, 3)), rng.standard_normal((5, 3)) + 0.5, np.array([0.5, 2.0])
+
+    def kernel(A, B):
+        return sum(np.exp(-((A[:, None] - B) ** 2).sum(axis=2) / (2 * w * w)).mean() for w in widths)
+
+    value, slope = mmd2(X, G, widths)
+    assert_allclose(value, kernel(X, X) + kernel(G, G) - 2 * kernel(X, G), atol=1e-13)
+    numeric = central_differences(lambda g: mmd2(X, g.reshape(G.shape), widths)[0], G.ravel())
+    assert_allclose(slope.ravel(), numeric, atol=1e-8 * np.abs(numeric).max())
+    assert value > 0
+    assert abs(mmd2(X, X[::-1], widths)[0]) < 1e-14
+
+
+def test_discrepancy_of_wide_kernels_is_the_distance_of_the_means(rng):
+    # exp(-t) is 1 - t up to t^2, and 1 - |x - y|^2 / 2 w^2 has the discrepancy |mean x - mean y|^2 / w^2.
+    X, G = rng.standard_normal((7, 3)), rng.standard_normal((5, 3)) + 0.5
+    value = 1e6 * mmd2(X, G, np.array([1e3]))[0]
+    assert_allclose(value, ((X.mean(axis=0) - G.mean(axis=0)) ** 2).sum(), rtol=1e-4)
+
+
+def test_gmmn_gradient_by_finite_differences(problem, rng):
+    X, _, _, Z_unseen = problem
+    model, noise = GMMNStyle(), rng.standard_normal((6, 2))
+    shapes = [(6, 3), (3,), (3, 5), (5,)]
+    cuts, flat = np.cumsum([18, 3, 15]), rng.standard_normal(41)
+
+    def at(flat):
+        weights = [a.reshape(s) for a, s in zip(np.split(flat, cuts), shapes)]
+        return model.loss(weights, Z_unseen[0], noise, X[:8], 2.0)
+
+    numeric = central_differences(lambda f: at(f)[0], flat, 1e-4)
+    assert_allclose(np.concatenate([g.ravel() for g in at(flat)[1]]), numeric, atol=1e-6 * np.abs(numeric).max())
+
+
+def test_gmmn_learns_the_means_of_the_classes(problem):
+    X, y, Z, Z_unseen = problem
+    model = GMMNStyle(n_epochs=200).fit(*problem)
+    assert np.mean(model.discrepancy_[-20:]) < 0.2 * model.discrepancy_[0]
+    S, M = class_means(Z, y), class_means(X, y)
+    generated = np.array([model.generate(s).mean(axis=0) for s in S])
+    assert ((generated - M) ** 2).sum() < 0.05 * ((M - M.mean(axis=0)) ** 2).sum()
+    # Scores are log-densities of Gaussians with one covariance.
+    R = np.vstack([model.generate(s) - m for s, m in zip(S, generated)])
+    cov = R.T @ R / len(R)
+    cov = 0.5 * cov + 0.5 * np.trace(cov) / 5 * np.eye(5)
+    expected = np.column_stack([multivariate_normal(model.generate(s).mean(axis=0), cov).logpdf(X) for s in Z_unseen])
+    scores = model.scores(X)
+    assert_allclose(scores - scores[:, :1], expected - expected[:, :1], atol=1e-8)
+
+
+def test_adam_minimises_a_square():
+    W = [np.array([3.0])]
+    adam = Adam(W, 0.1)
+    adam.step([2 * W[0]])
+    assert_allclose(W[0], 2.9)  # the first step has the length of the rate
+    for _ in range(500):
+        adam.step([2 * W[0]])
+    assert abs(W[0][0]) < 1e-3

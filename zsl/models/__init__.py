@@ -14,6 +14,7 @@ from zsl.models.dap import DAP
 from zsl.models.devise import DeViSE
 from zsl.models.dsrl_style import DSRLStyle
 from zsl.models.eszsl import ESZSL
+from zsl.models.gmmn_style import GMMNStyle
 from zsl.models.iap import IAP
 from zsl.models.kernel_eszsl import KernelESZSL
 from zsl.models.latem import LatEm
@@ -49,6 +50,7 @@ __all__ = [
     "CoupledDictionaries",
     "DSRLStyle",
     "DeViSE",
+    "GMMNStyle",
     "InductiveModel",
     "KernelESZSL",
     "LESDStyle",
