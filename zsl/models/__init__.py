@@ -16,6 +16,7 @@ from zsl.models.dsrl_style import DSRLStyle
 from zsl.models.eszsl import ESZSL
 from zsl.models.gmmn_style import GMMNStyle
 from zsl.models.iap import IAP
+from zsl.models.jlse_style import JLSEStyle
 from zsl.models.kernel_eszsl import KernelESZSL
 from zsl.models.latem import LatEm
 from zsl.models.lesd_style import LESDStyle
@@ -52,6 +53,7 @@ __all__ = [
     "DeViSE",
     "GMMNStyle",
     "InductiveModel",
+    "JLSEStyle",
     "KernelESZSL",
     "LESDStyle",
     "LatEm",
