@@ -12,7 +12,7 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "zsl"
 # What each package or file of zsl may import of the others.
-GROUND = {"errors", "text", "checks", "linalg", "config", "progress", "version", "ports"}
+GROUND = {"errors", "text", "checks", "linalg", "graph", "config", "progress", "version", "ports"}
 METHOD = {"sparse", "data", "models", "inference", "evaluation", "model_selection"}
 MAY_IMPORT = {
     "errors": set(),
@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "completion": {"errors", "config"},
     "checks": {"errors"},
     "linalg": {"checks"},
+    "graph": {"checks"},
     "config": {"errors", "text", "checks"},
     "runs": GROUND,
     "sparse": GROUND,
@@ -55,7 +56,7 @@ FENCES = {
     "optuna": {"experiment"},
     "numba": {"sparse", "bench"},
     "h5py": {"data"},
-    "pynndescent": {"inference"},
+    "pynndescent": {"graph"},
     "pooch": {"data"},
     "skops": {"runs"},
     "starlette": {"predict"},

@@ -173,6 +173,7 @@ def test_beats_chance_on_simulated_data(name):
 # Descents that take minutes over all choices.
 LONG = {"bucher_metric", "cmt", "coupled"}
 SLOW = LONG | {"bidilel", "conse", "costa", "dap", "iap", "kernel_eszsl", "sse", "sync"}
+SLOW |= {"dsrl_style", "gmmn_style", "jlse_style", "uvds_style"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow if m in SLOW else ()) for m in MODELS])

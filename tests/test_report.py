@@ -247,7 +247,8 @@ def test_a_table_of_methods_says_over_what_and_how_each_row_is():
     assert any("means over 2 splits. 1 of 3 class splits left out" in note for note in table.notes)
     assert str(rows["Kodirov et al. 2017 (SAE) † [w]"]["digits"]) == "30.0 ± 0.0"
     assert str(rows["coupled dictionaries, TAAw [k][n][v]"]["digits"]) == "40.0 ± 0.0"
-    assert rows["Zhang & Saligrama 2016 (JLSE) †"]["digits"] == "not run"
+    assert rows["Ding et al. 2018 † [s]"]["digits"] == "not run"
+    assert rows["Xu et al. 2017 (MFMR) † [k][q][r]"]["digits"] == "missing"
     assert rows["Bucher et al. 2016 †"]["digits"] == "missing"  # no run: no mark of how its settings were chosen
     assert any("[w] Settings of this row: selected on validation classes." in note for note in table.below())
 

@@ -15,9 +15,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from zsl.bench.spreading import growth, measure, measure_sklearn, problem
 from zsl.errors import UserError
 from zsl.experiment.loading import load_dataset
+from zsl.graph import Neighbours, gaussian_weights, neighbours, normalised, solve_spreading
 from zsl.inference import aware, nearest, spread
-from zsl.inference.graph import Neighbours, gaussian_weights, neighbours, normalised
-from zsl.inference.spreading import solve_spreading, spread_report, with_class_prior
+from zsl.inference.spreading import spread_report, with_class_prior
 from zsl.models import CoupledDictionaries
 
 

@@ -55,7 +55,7 @@ def problem(L: int, q: int = 85, M: int = 50, noise: float = 1.0, seed: int = 0)
 
 def measure(L: int) -> Measured:
     """Spread labels over L images of :func:`problem`, in this process."""
-    from zsl.inference.graph import EXACT_UP_TO
+    from zsl.graph import EXACT_UP_TO
     from zsl.inference.spreading import spread_report
 
     Z_hat, Z, y = problem(L)

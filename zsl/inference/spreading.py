@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from zsl.checks import Array, Count, Positive, check_arguments
-from zsl.inference.graph import EXACT_UP_TO, gaussian_weights, neighbours, normalised
+from zsl.graph import EXACT_UP_TO, gaussian_weights, neighbours, normalised, solve_spreading
 from zsl.inference.labels import attribute_pair, nearest
 from zsl.inference.priors import ClassPrior, class_shares, use_of
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
@@ -71,7 +70,7 @@ def spread(
         Pull towards the initial labels: the larger mu is, the less far labels travel.
     sigma : float > 0, "self_tuning" or None
         Kernel width; ``None``: the median distance to the neighbours; ``self_tuning``: a width for each node
-        (:func:`zsl.inference.graph.gaussian_weights`).
+        (:func:`zsl.graph.gaussian_weights`).
     n_neighbors : int
         Neighbours of each node in the graph.
     unit : bool
@@ -85,7 +84,7 @@ def spread(
         declares a prior that is given.
     exact_neighbors_up_to : int
         Nodes up to which neighbours are exact; above, they are approximate, with a measured recall
-        (:func:`zsl.inference.graph.neighbours`).
+        (:func:`zsl.graph.neighbours`).
 
     Returns
     -------
@@ -197,43 +196,3 @@ def with_class_prior(F: Array, class_prior: str | list[float], counted: Array, p
     prior = class_shares(class_prior, points[counted], means, rows, rule="spread")
     mass = rows.sum(axis=0)
     return F * np.divide(prior * counted.sum(), mass, out=np.ones_like(prior), where=mass > 0)
-
-
-class Spread(NamedTuple):
-    """A solution of Eq. (10) and its certificate."""
-
-    F: Array
-    """(n, M)"""
-    residual: Array
-    """(M,) ``|(1 + mu) F - S F - mu Y| / |mu Y|`` by column: F is off by at most ``|Y|`` times that, in norm."""
-    n_iter: int
-
-
-def solve_spreading(S: sp.csr_array, Y: Array, mu: float, *, tol: float = 1e-10, max_iter: int = 10_000) -> Spread:
-    """Solve Eq. (10), ``mu / (1 + mu) (I - S / (1 + mu))^-1 Y``, by conjugate gradients on all columns at once.
-
-    S (n, n) is symmetric with its spectrum in [-1, 1], and Y is (n, M). A column stops at a residual of ``tol`` times
-    its right-hand side. The matrix is positive definite with a condition number of at most ``(2 + mu) / mu``, so no
-    preconditioner is needed.
-    """
-    alpha = 1 / (1 + mu)
-    F = np.zeros_like(Y)
-    R = (1 - alpha) * Y
-    P = R.copy()
-    rr = np.einsum("ij,ij->j", R, R)
-    size = np.sqrt(rr)
-    goal = tol**2 * rr
-    n_iter = 0
-    while n_iter < max_iter and (rr > goal).any():
-        Q = P - alpha * (S @ P)
-        curvature = np.einsum("ij,ij->j", P, Q)
-        length = np.divide(rr, curvature, out=np.zeros_like(rr), where=curvature > 0)
-        F += length * P
-        R -= length * Q
-        previous, rr = rr, np.einsum("ij,ij->j", R, R)
-        P *= np.divide(rr, previous, out=np.zeros_like(rr), where=previous > 0)
-        P += R
-        n_iter += 1
-    # The recurrence drifts from the true residual, so the certificate is computed from the solution.
-    left = np.linalg.norm((1 - alpha) * Y - F + alpha * (S @ F), axis=0)
-    return Spread(F, np.divide(left, size, out=np.zeros_like(left), where=size > 0), n_iter)

@@ -1,5 +1,6 @@
 """Zero-shot models: the paper's coupled dictionaries and other zero-shot methods."""
 
+from zsl.models.abs_net_style import ABSNetStyle
 from zsl.models.ale import ALE
 from zsl.models.base import AttributePredictor, InductiveModel, Model
 from zsl.models.bidilel import BiDiLEL
@@ -11,10 +12,16 @@ from zsl.models.costa import COSTA
 from zsl.models.coupled import CoupledDictionaries
 from zsl.models.dap import DAP
 from zsl.models.devise import DeViSE
+from zsl.models.dsrl_style import DSRLStyle
 from zsl.models.eszsl import ESZSL
+from zsl.models.gmmn_style import GMMNStyle
 from zsl.models.iap import IAP
+from zsl.models.jlse_style import JLSEStyle
 from zsl.models.kernel_eszsl import KernelESZSL
 from zsl.models.latem import LatEm
+from zsl.models.lesd_style import LESDStyle
+from zsl.models.mfmr_joint_style import MFMRJointStyle
+from zsl.models.mfmr_style import MFMRStyle
 from zsl.models.ridge import Ridge
 from zsl.models.ridge_reverse import RidgeReverse
 from zsl.models.sae import SAE
@@ -23,6 +30,7 @@ from zsl.models.sse import SSE
 from zsl.models.sync import SynC
 from zsl.models.synthesis_gaussian import SynthesisGaussian
 from zsl.models.transductive import TransductiveModel
+from zsl.models.uvds_style import UVDSStyle
 
 __all__ = [
     "ALE",
@@ -34,20 +42,28 @@ __all__ = [
     "SAE",
     "SJE",
     "SSE",
+    "ABSNetStyle",
     "AttributePredictor",
     "BiDiLEL",
     "BucherMetric",
     "CDLJiang",
     "ConSE",
     "CoupledDictionaries",
+    "DSRLStyle",
     "DeViSE",
+    "GMMNStyle",
     "InductiveModel",
+    "JLSEStyle",
     "KernelESZSL",
+    "LESDStyle",
     "LatEm",
+    "MFMRJointStyle",
+    "MFMRStyle",
     "Model",
     "Ridge",
     "RidgeReverse",
     "SynC",
     "SynthesisGaussian",
     "TransductiveModel",
+    "UVDSStyle",
 ]

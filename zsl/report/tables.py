@@ -108,8 +108,8 @@ def methods(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> Tabl
         "† The paper took these numbers from other papers; rows are in its order. Ours: every method run here on the "
         "same features, splits and metric; mean ± standard deviation over class splits, over seeds where there is one "
         "split; of each column the splits that all its methods have. A method without anything random is run once per "
-        "split. The columns without a paper's number are other data: compare within a column only. not run: its "
-        "objective is not published in enough detail to implement it under its name.",
+        "split. The columns without a paper's number are other data: compare within a column only. not run: too "
+        "little is known of the method to implement it.",
         *over,
     ]
     finish(out, found, mine)

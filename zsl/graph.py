@@ -1,8 +1,9 @@
-"""Sparse Gaussian neighbour graphs."""
+"""Sparse Gaussian neighbour graphs, their Laplacians, and linear systems in them."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -129,3 +130,102 @@ def normalised(W: sp.csr_array) -> sp.csr_array:
     with np.errstate(divide="ignore"):
         root = np.where(degree > 0, 1 / np.sqrt(degree), 0.0)
     return (sp.diags_array(root) @ W @ sp.diags_array(root)).tocsr()
+
+
+def laplacian(W: sp.csr_array) -> sp.csr_array:
+    """``D - W`` with degrees D, divided by the mean degree, so that its scale is that of the identity."""
+    degree = np.asarray(W.sum(axis=1)).ravel()
+    L = (sp.diags_array(degree) - W).tocsr()
+    return L / float(degree.mean()) if degree.any() else L
+
+
+class Spread(NamedTuple):
+    """A solution of Eq. (10) and its certificate."""
+
+    F: Array
+    """(n, M)"""
+    residual: Array
+    """(M,) ``|(1 + mu) F - S F - mu Y| / |mu Y|`` by column: F is off by at most ``|Y|`` times that, in norm."""
+    n_iter: int
+
+
+def solve_spreading(S: sp.csr_array, Y: Array, mu: float, *, tol: float = 1e-10, max_iter: int = 10_000) -> Spread:
+    """Solve Eq. (10), ``mu / (1 + mu) (I - S / (1 + mu))^-1 Y``, by conjugate gradients on all columns at once.
+
+    S (n, n) is symmetric with its spectrum in [-1, 1], and Y is (n, M). A column stops at a residual of ``tol`` times
+    its right-hand side. The matrix is positive definite with a condition number of at most ``(2 + mu) / mu``, so no
+    preconditioner is needed.
+    """
+    alpha = 1 / (1 + mu)
+    return conjugate_gradients(lambda P: P - alpha * (S @ P), (1 - alpha) * Y, tol=tol, max_iter=max_iter)
+
+
+def conjugate_gradients(
+    times: Callable[[Array], Array], R: Array, *, tol: float = 1e-10, max_iter: int = 10_000
+) -> Spread:
+    """Solve a positive definite system for every column of R (n, M) at once; ``times`` multiplies with its matrix.
+
+    Each column may have a matrix of its own. A column stops at a residual of ``tol`` times its right-hand side.
+
+    Examples
+    --------
+    >>> conjugate_gradients(lambda P: 2 * P, np.array([[1.0], [3.0]])).F
+    array([[0.5],
+           [1.5]])
+    """
+    B = R
+    F = np.zeros_like(B)
+    R = B.copy()
+    P = R.copy()
+    rr = np.einsum("ij,ij->j", R, R)
+    size = np.sqrt(rr)
+    goal = tol**2 * rr
+    n_iter = 0
+    while n_iter < max_iter and (rr > goal).any():
+        Q = times(P)
+        curvature = np.einsum("ij,ij->j", P, Q)
+        length = np.divide(rr, curvature, out=np.zeros_like(rr), where=curvature > 0)
+        F += length * P
+        R -= length * Q
+        previous, rr = rr, np.einsum("ij,ij->j", R, R)
+        P *= np.divide(rr, previous, out=np.zeros_like(rr), where=previous > 0)
+        P += R
+        n_iter += 1
+    # The recurrence drifts from the true residual, so the certificate is computed from the solution.
+    left = np.linalg.norm(B - times(F), axis=0)
+    return Spread(F, np.divide(left, size, out=np.zeros_like(left), where=size > 0), n_iter)
+
+
+def solve_smooth(L: sp.csr_array, A: Array, R: Array, *, tol: float = 1e-12, max_iter: int = 1000) -> Array:
+    """V (n, M) with ``L V + V A = R``, for a Laplacian L (n, n), A (M, M) positive definite and R (n, M).
+
+    The solution minimises ``tr(V' L V) + tr(V A V') - 2 tr(V' R)``. In the eigenvectors of A every column has a system
+    of its own.
+
+    Raises
+    ------
+    FloatingPointError
+        If a column of the solution has a residual above 0.001: the Laplacian is far larger than A.
+
+    Examples
+    --------
+    >>> solve_smooth(sp.csr_array((2, 2)), np.diag([1.0, 2.0]), np.ones((2, 2)))
+    array([[1. , 0.5],
+           [1. , 0.5]])
+    """
+    s, Q = np.linalg.eigh(A)
+    # Rounding can make the least eigenvalues of a large matrix negative.
+    s = np.maximum(s, np.finfo(np.float64).eps * s[-1])
+    F = R @ Q
+    if not L.count_nonzero():
+        return (F / s) @ Q.T
+    found = conjugate_gradients(lambda P: L @ P + s * P, F, tol=tol, max_iter=max_iter)
+    # A column in the noise of the others may have any residual.
+    if (found.residual > 1e-3)[np.linalg.norm(F, axis=0) > 1e-12 * np.linalg.norm(F)].any():
+        raise FloatingPointError("the Laplacian is too large")
+    return found.F @ Q.T
+
+
+def neighbour_laplacian(V: Array, n_neighbors: int) -> sp.csr_array:
+    """The :func:`laplacian` of the rows of V (n, d), each joined to its neighbours by :func:`gaussian_weights`."""
+    return laplacian(gaussian_weights(neighbours(V, n_neighbors), None))
