@@ -129,7 +129,7 @@ class DSRLStyle(TransductiveModel):
         return np.linalg.solve(E.T @ E + self.delta * np.eye(E.shape[1]), E.T @ Z)
 
     def objective(self, square: float, A: Array, E: Array, B: Array, W: Array, Z: Array) -> float:
-        """The objective; ``square`` is |A|^2, which no block changes."""
+        """The objective; ``square`` is ``|A|^2``, which no block changes."""
         fit = square - 2 * np.vdot(E, A @ B.T) + np.vdot(E.T @ E, B @ B.T)
         align = ((E[: len(Z)] @ W - Z) ** 2).sum() + self.delta * (W**2).sum()
         return float(0.5 * fit + 0.5 * self.gamma * align + self.lam * E.sum())
