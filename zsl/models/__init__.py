@@ -12,6 +12,7 @@ from zsl.models.coupled import CoupledDictionaries
 from zsl.models.dap import DAP
 from zsl.models.devise import DeViSE
 from zsl.models.eszsl import ESZSL
+from zsl.models.gfzsl import GFZSL, GFZSLTransductive
 from zsl.models.iap import IAP
 from zsl.models.kernel_eszsl import KernelESZSL
 from zsl.models.latem import LatEm
@@ -30,6 +31,7 @@ __all__ = [
     "COSTA",
     "DAP",
     "ESZSL",
+    "GFZSL",
     "IAP",
     "SAE",
     "SJE",
@@ -41,6 +43,7 @@ __all__ = [
     "ConSE",
     "CoupledDictionaries",
     "DeViSE",
+    "GFZSLTransductive",
     "InductiveModel",
     "KernelESZSL",
     "LatEm",
