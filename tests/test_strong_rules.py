@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import cdist, pdist
 from scipy.stats import multivariate_normal
 from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.mixture import GaussianMixture as SklearnMixture
+from sklearn.svm import NuSVR
 
-from zsl.linalg import class_means, squared_distances
-from zsl.models import GFZSL, GFZSLTransductive
+from zsl.linalg import class_means, squared_distances, unit_rows
+from zsl.models import EXEM, GFZSL, GFZSLTransductive
 from zsl.models.gaussian_mixture import class_variances, fit_mixture, log_densities
 
 
@@ -156,3 +160,35 @@ def test_gfzsl_transductive_is_the_mixture_from_the_predicted_gaussians(problem)
     )
     assert_allclose(model.scores(T), expected, atol=1e-4)
     assert_array_equal(model.predict(T), expected.argmax(axis=1))
+
+
+# --- EXEM --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+@pytest.mark.parametrize("regression", ["nu_svr", "ridge"])
+def test_exem_is_scikit_learns_regression_on_scikit_learns_components(problem, regression, standardise):
+    X, y, Z, U, T = problem
+    S, U1 = unit_rows(class_means(Z, y)), unit_rows(U)
+    median = np.median(pdist(S))
+    pca = PCA(4).fit(X)
+    P, Q = pca.transform(X), pca.transform(T)
+    M = class_means(P, y)
+    if regression == "ridge":
+        predicted = KernelRidge(alpha=0.5, kernel="rbf", gamma=0.7).fit(S / median, M).predict(U1 / median)
+    else:
+        machine = NuSVR(kernel="rbf", gamma=0.7, C=2.0, nu=0.5, tol=1e-8)
+        predicted = np.column_stack([machine.fit(S / median, m).predict(U1 / median) for m in M.T])
+    deviation = np.sqrt(class_variances(P, y)).mean(axis=0) if standardise else np.ones(4)
+    expected = -cdist(Q / deviation, predicted / deviation, "sqeuclidean")
+    model = EXEM(regression, 4, C=2.0, nu=0.5, gamma=0.7, standardise=standardise, scale_features=False)
+    # libsvm stops at a tolerance of 1e-5 in ours.
+    assert_allclose(model.fit(X, y, Z, U).scores(T), expected, rtol=1e-10 if regression == "ridge" else 1e-4)
+
+
+@pytest.mark.parametrize(("regression", "settings"), [("nu_svr", {"nu": 1.0}), ("ridge", {})])
+def test_exem_without_penalty_interpolates_the_class_means(problem, regression, settings):
+    X, y, Z, U, _ = problem
+    model = EXEM(regression, C=1e6, gamma=2.0, standardise=False, scale_features=False, **settings).fit(X, y, Z, U)
+    exact = (class_means(X, y) - X.mean(axis=0)) @ model.components_
+    assert_allclose(model.exemplars(class_means(Z, y)), exact, atol=2e-4)

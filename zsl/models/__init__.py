@@ -12,6 +12,7 @@ from zsl.models.coupled import CoupledDictionaries
 from zsl.models.dap import DAP
 from zsl.models.devise import DeViSE
 from zsl.models.eszsl import ESZSL
+from zsl.models.exem import EXEM
 from zsl.models.gfzsl import GFZSL, GFZSLTransductive
 from zsl.models.iap import IAP
 from zsl.models.kernel_eszsl import KernelESZSL
@@ -31,6 +32,7 @@ __all__ = [
     "COSTA",
     "DAP",
     "ESZSL",
+    "EXEM",
     "GFZSL",
     "IAP",
     "SAE",
