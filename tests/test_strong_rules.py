@@ -11,13 +11,14 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import Lasso
 from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.mixture import GaussianMixture as SklearnMixture
 from sklearn.svm import NuSVR
 
 from zsl.linalg import class_means, squared_distances, unit_rows
-from zsl.models import EXEM, GFZSL, GFZSLTransductive
-from zsl.models.gaussian_mixture import class_variances, fit_mixture, log_densities
+from zsl.models import EXEM, GFZSL, MDP, GFZSLTransductive
+from zsl.models.gaussian_mixture import class_variances, fit_mixture, k_means, log_densities
 
 
 @pytest.fixture
@@ -84,6 +85,7 @@ def test_floor_above_all_variances_gives_k_means_in_many_dimensions():
     found = fit_mixture(T, start, np.ones(start.shape), floor=50.0)
     oracle = KMeans(3, init=start, n_init=1, tol=0.0).fit(T)
     assert oracle.n_iter_ > 3
+    assert_allclose(k_means(T, start), oracle.cluster_centers_, rtol=1e-12)
     assert (found.variances == 50.0).all()
     assert_allclose(found.means, oracle.cluster_centers_, rtol=1e-9)
 
@@ -192,3 +194,48 @@ def test_exem_without_penalty_interpolates_the_class_means(problem, regression, 
     model = EXEM(regression, C=1e6, gamma=2.0, standardise=False, scale_features=False, **settings).fit(X, y, Z, U)
     exact = (class_means(X, y) - X.mean(axis=0)) @ model.components_
     assert_allclose(model.exemplars(class_means(Z, y)), exact, atol=2e-4)
+
+
+# --- MDP ---------------------------------------------------------------------------------------------------------
+
+
+def test_mdp_codes_are_those_of_the_lasso(problem):
+    X, y, Z, U, _ = problem
+    S, largest = class_means(Z, y), np.abs(Z).max()
+    oracle = Lasso(alpha=0.1 / 4, fit_intercept=False, tol=1e-12, max_iter=100_000)
+    expected = np.array([oracle.fit(S.T / largest, u / largest).coef_ for u in U])
+    assert (expected == 0).any()
+    assert_allclose(MDP(l1=0.1).fit(X, y, Z, U).codes(U), expected, atol=1e-5)
+
+
+def test_mdp_without_penalty_recovers_the_combination_of_independent_attributes(rng):
+    y = np.arange(30) % 3
+    S, w = rng.standard_normal((3, 5)), np.array([[0.7, -0.4, 0.2]])
+    X = rng.standard_normal((30, 4))
+    model = MDP(l1=1e-9).fit(X, y, S[y], w @ S)
+    assert_allclose(model.codes(w @ S), w, atol=1e-6)
+    assert_allclose(model.codes(S), np.eye(3), atol=1e-6)
+
+
+@pytest.mark.parametrize("refine", ["none", "k_means", "mixture"])
+def test_mdp_in_scikit_learns_words(problem, refine):
+    X, y, Z, U, T = problem
+    model = MDP(3, l1=0.05, refine=refine, label="density", reg=0.3, scale_features=False).fit(X, y, Z, U)
+    pca = PCA(3).fit(np.vstack([X, T]))
+    P, Q, w = pca.transform(X), pca.transform(T), model.codes(U)
+    means, variances = w @ class_means(P, y), w @ np.array([P[y == c].var(axis=0) for c in range(6)])
+    assert (variances <= 0).any()
+    variances[variances <= 0] = variances[variances > 0].min()
+    if refine == "k_means":
+        means = KMeans(3, init=means, n_init=1, tol=0.0).fit(Q).cluster_centers_
+    elif refine == "mixture":
+        mixture = SklearnMixture(
+            3, covariance_type="diag", means_init=means, precisions_init=1 / (variances + 0.3), tol=1e-7,
+            weights_init=np.full(3, 1 / 3), reg_covar=0.3, max_iter=1000,
+        ).fit(Q)  # fmt: skip
+        means, variances = mixture.means_, mixture.covariances_
+    expected = np.column_stack([multivariate_normal(m, np.diag(v)).logpdf(Q) for m, v in zip(means, variances)])
+    assert_allclose(model.scores(T), expected, atol=1e-3 if refine == "mixture" else 1e-8)
+    assert_array_equal(model.predict(T), expected.argmax(axis=1))
+    model.label = "nearest"
+    assert_array_equal(model.predict(T), cdist(Q, means).argmin(axis=1))

@@ -17,6 +17,7 @@ from zsl.models.gfzsl import GFZSL, GFZSLTransductive
 from zsl.models.iap import IAP
 from zsl.models.kernel_eszsl import KernelESZSL
 from zsl.models.latem import LatEm
+from zsl.models.mdp import MDP
 from zsl.models.ridge import Ridge
 from zsl.models.ridge_reverse import RidgeReverse
 from zsl.models.sae import SAE
@@ -35,6 +36,7 @@ __all__ = [
     "EXEM",
     "GFZSL",
     "IAP",
+    "MDP",
     "SAE",
     "SJE",
     "SSE",

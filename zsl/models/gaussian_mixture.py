@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from zsl.checks import Array
-from zsl.linalg import class_means
+from zsl.linalg import class_means, class_sums, squared_distances
 
 # A component whose responsibilities sum to less keeps its mean and variances.
 _LEAST_IMAGES = 1e-8
@@ -65,7 +65,7 @@ def fit_mixture(
         What each step adds to the variances.
     max_iter : int >= 1
     tol : float >= 0
-        Steps end once the mean log-likelihood gains at most this.
+        Steps end once the mean log-likelihood changes by at most this.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def fit_mixture(
         joint = log_densities(X, means, variances) + np.log(weights)
         total = logsumexp(joint, axis=1, keepdims=True)
         objective.append(float(total.mean()))
-        if len(objective) > 1 and objective[-1] - objective[-2] <= tol:
+        if len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol:
             break
         R = np.exp(joint - total)
         sizes = R.sum(axis=0)
@@ -108,3 +108,23 @@ def within_scale(X: Array, variances: Array) -> float:
     mean = float(variances.mean())
     largest = float(np.abs(X).max()) or 1.0
     return float(np.sqrt(mean)) if mean > 1e-12 * largest**2 else largest
+
+
+def k_means(X: Array, means: Array, max_iter: int = 1000) -> Array:
+    """Means (M, p) of the clusters of X (L, p) after Lloyd's iteration from ``means``; an empty cluster keeps its mean.
+
+    Examples
+    --------
+    >>> k_means(np.array([[0.0], [2.0], [9.0]]), np.array([[1.0], [4.0]]))
+    array([[1.],
+           [9.]])
+    """
+    labels = None
+    for _ in range(max_iter):
+        new = squared_distances(X, means).argmin(axis=1)
+        if labels is not None and (new == labels).all():
+            break
+        labels = new
+        sizes = np.bincount(labels, minlength=len(means))[:, None]
+        means = np.where(sizes > 0, class_sums(X, labels, len(means)) / np.maximum(sizes, 1), means)
+    return means

@@ -131,7 +131,7 @@ class GFZSLTransductive(GFZSL, TransductiveModel):
         Smallest variance of the mixture; the published value is 0.4. It may keep the likelihood from rising.
     max_iter : int >= 1
     tol : float >= 0
-        The iteration ends once the mean log-likelihood gains at most this.
+        The iteration ends once the mean log-likelihood changes by at most this.
 
     Examples
     --------
