@@ -1,4 +1,4 @@
-"""Linear algebra that several packages share: distances, unit rows, sums over classes, ridge regression."""
+"""Linear algebra that several packages share: distances, unit rows, sums over classes, ridge regression, Sinkhorn."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import DTypeLike
+from scipy.special import log_softmax
 
 from zsl.checks import Array
 
 # Rows converted to double precision at a time, so that float32 features need no second copy of themselves.
 _BLOCK = 4096
+_MAX_SINKHORN = 1000
 
 
 def squared_distances(A: Array, B: Array) -> Array:
@@ -144,3 +146,17 @@ class Conditioned:
 def ridge(of: Spectrum, R: Array, gamma: float) -> Array:
     """``(X'X + gamma I)^-1 R`` (p, k) for R (p, k) in the range of X'."""
     return of.vectors @ ((of.vectors.T @ R) / (of.values + gamma)[:, None])
+
+
+def sinkhorn(logits: Array, tol: float = 1e-9) -> Array:
+    """Offsets (M,) that give every class the same total posterior over the images of ``logits`` (L, M)."""
+    L, M = logits.shape
+    v = np.zeros(M)
+    for _ in range(_MAX_SINKHORN):
+        rows = log_softmax(logits + v, axis=1)
+        peak = rows.max(axis=0)
+        change = np.log(L / M) - peak - np.log(np.exp(rows - peak).sum(axis=0))
+        v = v + change
+        if np.abs(change).max() <= tol:
+            break
+    return v - v.mean()

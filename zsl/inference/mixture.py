@@ -16,7 +16,6 @@ import logging
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import log_softmax
 
 from zsl.checks import Array, Count, NonNegative, Positive, Share, as_matrix, check_arguments
 from zsl.inference.feature_space import confident_means
@@ -24,13 +23,12 @@ from zsl.inference.labels import standard_scores
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.inference.spreading import spread_from
 from zsl.inference.statistics import SeenStatistics
-from zsl.linalg import unit_rows
+from zsl.linalg import sinkhorn, unit_rows
 
 log = logging.getLogger(__name__)
 
 # The least mixing proportion: the logarithm of zero must not occur for a class without images.
 _LEAST = 1e-12
-_MAX_SINKHORN = 1000
 # Weight of the base scores where spread features do not tell classes apart; far below any difference of the latter.
 _TIE = 1e-9
 
@@ -152,20 +150,6 @@ def expectation_maximisation(
         if len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol:
             break
     return Mixture(P, means, proportions, objective)
-
-
-def sinkhorn(logits: Array, tol: float = 1e-9) -> Array:
-    """Offsets (M,) that give every class the same total posterior over the images of ``logits`` (L, M)."""
-    L, M = logits.shape
-    v = np.zeros(M)
-    for _ in range(_MAX_SINKHORN):
-        rows = log_softmax(logits + v, axis=1)
-        peak = rows.max(axis=0)
-        change = np.log(L / M) - peak - np.log(np.exp(rows - peak).sum(axis=0))
-        v = v + change
-        if np.abs(change).max() <= tol:
-            break
-    return v - v.mean()
 
 
 @label_rule("attributes of unseen classes", TRANSDUCTIVE, base="bidirectional")

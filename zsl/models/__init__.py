@@ -26,6 +26,7 @@ from zsl.models.sse import SSE
 from zsl.models.sync import SynC
 from zsl.models.synthesis_gaussian import SynthesisGaussian
 from zsl.models.transductive import TransductiveModel
+from zsl.models.vsc import BMVSc, CDVSc, WDVSc
 
 __all__ = [
     "ALE",
@@ -41,9 +42,11 @@ __all__ = [
     "SJE",
     "SSE",
     "AttributePredictor",
+    "BMVSc",
     "BiDiLEL",
     "BucherMetric",
     "CDLJiang",
+    "CDVSc",
     "ConSE",
     "CoupledDictionaries",
     "DeViSE",
@@ -57,4 +60,5 @@ __all__ = [
     "SynC",
     "SynthesisGaussian",
     "TransductiveModel",
+    "WDVSc",
 ]

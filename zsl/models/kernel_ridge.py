@@ -38,6 +38,8 @@ class Decomposition(NamedTuple):
 
 def decompose(K: Array) -> Decomposition:
     """Decomposition of a kernel matrix K (C, C)."""
+    if not np.isfinite(K).all():
+        raise FloatingPointError
     e, U = scipy.linalg.eigh(K, driver="evd")
     keep = e > len(K) * np.finfo(np.float64).eps * max(float(e[-1]), 0.0)
     return Decomposition(e[keep], U[:, keep])
