@@ -1,4 +1,4 @@
-"""Visual structure constraints and the small networks: matchings, alternation, derivatives and limits."""
+"""Visual structure constraints, class normalisation and their networks: matchings, alternation, derivatives, limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from conftest import central_differences
 from zsl.linalg import class_means, squared_distances, unit_rows
-from zsl.models import BMVSc, CDVSc, WDVSc
+from zsl.models import BMVSc, CDVSc, ClassNorm, WDVSc, class_norm
 from zsl.models.network import Adam, ClassStandardisation, Linear, Network, Rectifier, UnitRows
 from zsl.models.vsc import perceptron
 
@@ -200,3 +200,48 @@ def test_network_form_follows_the_clusters(problem):
     centres = free.centres(T, 3)
     nearest = [squared_distances(model.network(U, centres), centres).min(axis=1).sum() for model in (free, bound)]
     assert nearest[1] < 0.1 * nearest[0]
+
+
+# --- class normalisation -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rectify", [True, False])
+def test_derivative_of_the_cross_entropy_through_the_network(problem, rng, rectify):
+    X, y, Z, *_ = problem
+    network = in_double_precision(class_norm.build(4, 7, 5, rng, rectify))
+    derivatives_agree(network, class_means(Z, y), lambda G: class_norm.loss(G, 5 * unit_rows(X), y))
+
+
+def test_cross_entropy_is_that_of_25_times_the_cosine(problem, rng):
+    X, y, *_ = problem
+    G = rng.standard_normal((6, 5))
+    logits = 25 * unit_rows(X) @ unit_rows(G).T
+    assert np.abs(logits).max() <= 25
+    expected = np.mean([np.log(np.exp(row).sum()) - row[c] for row, c in zip(logits, y)])
+    assert_allclose(class_norm.loss(G, 5 * unit_rows(X), y)[0], expected, rtol=1e-12)
+
+
+def test_class_norm_scores_are_those_of_its_trained_network(problem):
+    X, y, Z, U, T = problem
+    model = ClassNorm(hidden=16, n_epochs=40, learning_rate=5e-3, batch_size=30).fit(X, y, Z, U)
+    W1, b1, W2, b2, W3, b3 = model.parameters_
+    mean1, variance1, mean2, variance2 = model.statistics_
+    A = 2 * U / np.linalg.norm(U, axis=1, keepdims=True)
+    H = (np.maximum(A @ W1 + b1, 0) @ W2 + b2 - mean1) / (variance1 + 1e-5)
+    G = (np.maximum(H, 0) - mean2) / (variance2 + 1e-5) @ W3 + b3
+    assert_allclose(model.scores(T), 25 * unit_rows(T) @ unit_rows(G).T, rtol=1e-9)
+    assert model.objective_[-1] < 0.5 * model.objective_[0]
+    assert (model.scores(X, class_means(Z, y)).argmax(axis=1) == y).mean() > 0.8
+
+
+@pytest.mark.parametrize("hidden", [64, 128, 256])
+def test_first_scores_spread_over_classes_as_those_of_random_directions_whatever_the_size(rng, hidden):
+    # The squared cosine of two independent directions in p dimensions has the mean 1 / p.
+    S, x, p = rng.standard_normal((40, 12)), unit_rows(rng.standard_normal((200, 50))), 50
+    spread = []
+    for _ in range(10):
+        network = class_norm.build(12, hidden, p, rng, rectify=False)
+        network.linear[-1].b[:] = 0  # which all classes share
+        G = network.forward(S.astype(np.float32), training=True)
+        spread.append((25 * x @ unit_rows(G).T).var(axis=1).mean())
+    assert_allclose(np.mean(spread), 625 / p, rtol=0.1)

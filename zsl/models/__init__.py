@@ -5,6 +5,7 @@ from zsl.models.base import AttributePredictor, InductiveModel, Model
 from zsl.models.bidilel import BiDiLEL
 from zsl.models.bucher_metric import BucherMetric
 from zsl.models.cdl_jiang import CDLJiang
+from zsl.models.class_norm import ClassNorm
 from zsl.models.cmt import CMT
 from zsl.models.conse import ConSE
 from zsl.models.costa import COSTA
@@ -47,6 +48,7 @@ __all__ = [
     "BucherMetric",
     "CDLJiang",
     "CDVSc",
+    "ClassNorm",
     "ConSE",
     "CoupledDictionaries",
     "DeViSE",
