@@ -12,6 +12,7 @@ from zsl.models.costa import COSTA
 from zsl.models.coupled import CoupledDictionaries
 from zsl.models.dap import DAP
 from zsl.models.devise import DeViSE
+from zsl.models.dipl import DIPL
 from zsl.models.eszsl import ESZSL
 from zsl.models.exem import EXEM
 from zsl.models.gfzsl import GFZSL, GFZSLTransductive
@@ -28,12 +29,14 @@ from zsl.models.sync import SynC
 from zsl.models.synthesis_gaussian import SynthesisGaussian
 from zsl.models.transductive import TransductiveModel
 from zsl.models.vsc import BMVSc, CDVSc, WDVSc
+from zsl.models.vsop import VSOP
 
 __all__ = [
     "ALE",
     "CMT",
     "COSTA",
     "DAP",
+    "DIPL",
     "ESZSL",
     "EXEM",
     "GFZSL",
@@ -42,6 +45,7 @@ __all__ = [
     "SAE",
     "SJE",
     "SSE",
+    "VSOP",
     "AttributePredictor",
     "BMVSc",
     "BiDiLEL",
