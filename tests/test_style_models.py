@@ -17,7 +17,7 @@ from zsl import ZeroShotClassifier
 from zsl.graph import gaussian_weights, neighbour_laplacian, neighbours, normalised
 from zsl.linalg import class_means, cosines, squared_distances
 from zsl.models import ABSNetStyle, DSRLStyle, GMMNStyle, LESDStyle, MFMRJointStyle, MFMRStyle, RidgeReverse, UVDSStyle
-from zsl.models.gmmn_style import Adam, mmd2
+from zsl.models.gmmn_style import mmd2
 from zsl.models.uvds_style import dual_graph, even_rotation
 
 
@@ -349,13 +349,3 @@ def test_gmmn_learns_the_means_of_the_classes(problem):
     expected = np.column_stack([multivariate_normal(model.generate(s).mean(axis=0), cov).logpdf(X) for s in Z_unseen])
     scores = model.scores(X)
     assert_allclose(scores - scores[:, :1], expected - expected[:, :1], atol=1e-8)
-
-
-def test_adam_minimises_a_square():
-    W = [np.array([3.0])]
-    adam = Adam(W, 0.1)
-    adam.step([2 * W[0]])
-    assert_allclose(W[0], 2.9)  # the first step has the length of the rate
-    for _ in range(500):
-        adam.step([2 * W[0]])
-    assert abs(W[0][0]) < 1e-3

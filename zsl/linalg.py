@@ -1,4 +1,4 @@
-"""Linear algebra that several packages share: distances, unit rows, sums over classes, ridge regression."""
+"""Linear algebra that several packages share: distances, unit rows, sums over classes, ridge regression, Sinkhorn."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import DTypeLike
+from scipy.special import log_softmax
 
 from zsl.checks import Array
 
 # Rows converted to double precision at a time, so that float32 features need no second copy of themselves.
 _BLOCK = 4096
+_MAX_SINKHORN = 1000
 
 
 def squared_distances(A: Array, B: Array) -> Array:
@@ -144,3 +146,26 @@ class Conditioned:
 def ridge(of: Spectrum, R: Array, gamma: float) -> Array:
     """``(X'X + gamma I)^-1 R`` (p, k) for R (p, k) in the range of X'."""
     return of.vectors @ ((of.vectors.T @ R) / (of.values + gamma)[:, None])
+
+
+def sinkhorn(logits: Array, shares: Array | None = None, tol: float = 1e-9) -> Array:
+    """Offsets (M,) with which the mean posterior of the images of ``logits`` (L, M) is ``shares`` (M,), of sum 1.
+
+    ``None`` gives every class the same share. A share of zero counts as 1e-12.
+
+    Examples
+    --------
+    >>> sinkhorn(np.zeros((3, 2)), np.array([0.8, 0.2])).round(3)
+    array([ 0.693, -0.693])
+    """
+    L, M = logits.shape
+    shares = np.full(M, 1 / M) if shares is None else shares
+    v, target = np.zeros(M), np.log(L * np.maximum(shares, 1e-12))
+    for _ in range(_MAX_SINKHORN):
+        rows = log_softmax(logits + v, axis=1)
+        peak = rows.max(axis=0)
+        change = target - peak - np.log(np.exp(rows - peak).sum(axis=0))
+        v = v + change
+        if np.abs(change).max() <= tol:
+            break
+    return v - v.mean()

@@ -16,7 +16,7 @@ import logging
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 from zsl.checks import Array, Count, NonNegative, Positive, Share, as_matrix, check_arguments
 from zsl.inference.feature_space import confident_means
@@ -25,13 +25,12 @@ from zsl.inference.priors import ClassPrior, class_shares, use_of
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.inference.spreading import spread_from
 from zsl.inference.statistics import SeenStatistics
-from zsl.linalg import unit_rows
+from zsl.linalg import sinkhorn, unit_rows
 
 log = logging.getLogger(__name__)
 
 # The least mixing proportion: the logarithm of zero must not occur for a class without images.
 _LEAST = 1e-12
-_MAX_SINKHORN = 1000
 # Weight of the base scores where spread features do not tell classes apart; far below any difference of the latter.
 _TIE = 1e-9
 
@@ -154,23 +153,6 @@ def expectation_maximisation(
         if len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol:
             break
     return Mixture(P, means, proportions, objective)
-
-
-def sinkhorn(logits: Array, shares: Array, tol: float = 1e-9) -> Array:
-    """Offsets (M,) with which the mean posterior of the images of ``logits`` (L, M) is ``shares`` (M,), of sum 1.
-
-    A share of zero counts as 1e-12.
-    """
-    L, M = logits.shape
-    v, target = np.zeros(M), np.log(L * np.maximum(shares, _LEAST))
-    for _ in range(_MAX_SINKHORN):
-        rows = log_softmax(logits + v, axis=1)
-        peak = rows.max(axis=0)
-        change = target - peak - np.log(np.exp(rows - peak).sum(axis=0))
-        v = v + change
-        if np.abs(change).max() <= tol:
-            break
-    return v - v.mean()
 
 
 @label_rule("attributes of unseen classes", TRANSDUCTIVE, base="bidirectional")

@@ -6,20 +6,25 @@ from zsl.models.base import AttributePredictor, InductiveModel, Model
 from zsl.models.bidilel import BiDiLEL
 from zsl.models.bucher_metric import BucherMetric
 from zsl.models.cdl_jiang import CDLJiang
+from zsl.models.class_norm import ClassNorm
 from zsl.models.cmt import CMT
 from zsl.models.conse import ConSE
 from zsl.models.costa import COSTA
 from zsl.models.coupled import CoupledDictionaries
 from zsl.models.dap import DAP
 from zsl.models.devise import DeViSE
+from zsl.models.dipl import DIPL
 from zsl.models.dsrl_style import DSRLStyle
 from zsl.models.eszsl import ESZSL
+from zsl.models.exem import EXEM
+from zsl.models.gfzsl import GFZSL, GFZSLTransductive
 from zsl.models.gmmn_style import GMMNStyle
 from zsl.models.iap import IAP
 from zsl.models.jlse_style import JLSEStyle
 from zsl.models.kernel_eszsl import KernelESZSL
 from zsl.models.latem import LatEm
 from zsl.models.lesd_style import LESDStyle
+from zsl.models.mdp import MDP
 from zsl.models.mfmr_joint_style import MFMRJointStyle
 from zsl.models.mfmr_style import MFMRStyle
 from zsl.models.ridge import Ridge
@@ -31,26 +36,37 @@ from zsl.models.sync import SynC
 from zsl.models.synthesis_gaussian import SynthesisGaussian
 from zsl.models.transductive import TransductiveModel
 from zsl.models.uvds_style import UVDSStyle
+from zsl.models.vsc import BMVSc, CDVSc, WDVSc
+from zsl.models.vsop import VSOP
 
 __all__ = [
     "ALE",
     "CMT",
     "COSTA",
     "DAP",
+    "DIPL",
     "ESZSL",
+    "EXEM",
+    "GFZSL",
     "IAP",
+    "MDP",
     "SAE",
     "SJE",
     "SSE",
+    "VSOP",
     "ABSNetStyle",
     "AttributePredictor",
+    "BMVSc",
     "BiDiLEL",
     "BucherMetric",
     "CDLJiang",
+    "CDVSc",
+    "ClassNorm",
     "ConSE",
     "CoupledDictionaries",
     "DSRLStyle",
     "DeViSE",
+    "GFZSLTransductive",
     "GMMNStyle",
     "InductiveModel",
     "JLSEStyle",
@@ -66,4 +82,5 @@ __all__ = [
     "SynthesisGaussian",
     "TransductiveModel",
     "UVDSStyle",
+    "WDVSc",
 ]

@@ -9,6 +9,7 @@ import numpy as np
 from zsl.checks import Array, Count, Fraction, Positive, Seed
 from zsl.linalg import class_means, squared_distances
 from zsl.models.base import GridCache, InductiveModel
+from zsl.models.network import Adam, Linear, Network, Rectifier
 
 # The bandwidths of the kernels as multiples of a typical distance, and the slope of the leaky rectifier.
 _WIDTHS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
@@ -97,14 +98,14 @@ class GMMNStyle(InductiveModel):
                          typical / np.sqrt(2 * h * p) * rng.standard_normal((h, p)), X.mean(axis=0)]  # fmt: skip
         # Classes take turns in the order of their attributes, so that their numbers do not matter.
         classes = [(S[c], np.flatnonzero(y == c)) for c in np.lexsort(S.T)]
-        adam, self.discrepancy_ = Adam(self.weights_, self.learning_rate), []
+        adam, self.discrepancy_ = Adam(self.weights_, decay=0.0), []
         for _ in range(self.n_epochs):
             values = []
             for k in rng.permutation(len(classes)):
                 s, rows = classes[k]
                 batch = X[rng.choice(rows, min(self.batch_size, len(rows)), replace=False)]
                 value, gradient = self.loss(self.weights_, s, rng.standard_normal((self.batch_size, d)), batch, typical)
-                adam.step(gradient)
+                adam.step(gradient, self.learning_rate)
                 values.append(value)
             self.discrepancy_.append(float(np.mean(values)))
         self.noise_ = rng.standard_normal((self.n_generated, d))
@@ -116,27 +117,28 @@ class GMMNStyle(InductiveModel):
 
     def loss(self, weights: list[Array], s: Array, noise: Array, X: Array, typical: float) -> tuple[float, list[Array]]:
         """The squared discrepancy between X (N, p) and images of the class s (q,), and its gradient in the weights."""
-        inputs, H, G = forward(weights, s, noise)
-        value, dG = mmd2(X, G, typical * _WIDTHS)
-        dA = (dG @ weights[2].T) * np.where(H > 0, 1.0, _LEAK)
-        return value, [inputs.T @ dA, dA.sum(axis=0), H.T @ dG, dG.sum(axis=0)]
+        network = generator(weights)
+        value, slope = mmd2(X, network.forward(inputs(s, noise)), typical * _WIDTHS)
+        return value, network.backward(slope)
 
     def generate(self, s: Array) -> Array:
         """Images (n_generated, p) of a class with attributes s (q,), from the same noise for every class."""
-        return forward(self.weights_, s.astype(np.float64), self.noise_)[2]
+        return generator(self.weights_).forward(inputs(s.astype(np.float64), self.noise_))
 
     def _scores(self, X: Array, S: Array) -> Array:
         M = np.array([self.generate(s).mean(axis=0) for s in S])
         return (-0.5 * squared_distances(X @ self.whiten_, M @ self.whiten_)).astype(self.dtype_)
 
 
-def forward(weights: list[Array], s: Array, noise: Array) -> tuple[Array, Array, Array]:
-    """Inputs, hidden layer and images of the generator for one class s (q,) and noise (G, d)."""
+def generator(weights: list[Array]) -> Network:
+    """The generator with these W and b of its two linear layers."""
     W1, b1, W2, b2 = weights
-    inputs = np.hstack([np.broadcast_to(s, (len(noise), len(s))), noise])
-    A = inputs @ W1 + b1
-    H = np.where(A > 0, A, _LEAK * A)
-    return inputs, H, H @ W2 + b2
+    return Network([Linear(W1, b1), Rectifier(_LEAK), Linear(W2, b2)])
+
+
+def inputs(s: Array, noise: Array) -> Array:
+    """Inputs (G, q + d) of the generator for one class s (q,) and noise (G, d)."""
+    return np.hstack([np.broadcast_to(s, (len(noise), len(s))), noise])
 
 
 def mmd2(X: Array, G: Array, widths: Array) -> tuple[float, Array]:
@@ -158,19 +160,3 @@ def mmd2(X: Array, G: Array, widths: Array) -> tuple[float, Array]:
     # sum_j k(g_i, y_j) (g_i - y_j), over the generated and the real images
     slope = (own.sum(axis=1) + other.sum(axis=1))[:, None] * G - own @ G - other @ X
     return value, slope
-
-
-class Adam:
-    """Adam (Kingma and Ba, ICLR 2015) on a list of arrays, which it changes in place."""
-
-    def __init__(self, weights: list[Array], rate: float) -> None:
-        self.weights, self.rate, self.n = weights, rate, 0
-        self.mean, self.square = ([np.zeros_like(W) for W in weights] for _ in range(2))
-
-    def step(self, gradient: list[Array]) -> None:
-        """One step against the gradient."""
-        self.n += 1
-        for W, g, m, v in zip(self.weights, gradient, self.mean, self.square):
-            m += 0.1 * (g - m)
-            v += 0.001 * (g * g - v)
-            W -= self.rate * (m / (1 - 0.9**self.n)) / (np.sqrt(v / (1 - 0.999**self.n)) + 1e-8)
