@@ -20,6 +20,7 @@ from zsl.errors import UserError
 from zsl.evaluation import class_accuracy
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
+from zsl.inference import Inference
 from zsl.inference.rules import TRANSDUCTIVE
 from zsl.models import TransductiveModel
 
@@ -95,6 +96,13 @@ def test_constructor_stores_and_fit_mutates_nothing(name, easy):
     for a, b in zip(given, (easy.X, easy.y, easy.Z, easy.Z_unseen)):
         assert_array_equal(a, b)
     assert isinstance(model.information, tuple)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_goes_with_the_rule_that_is_chosen_by_itself(name):
+    inference = Inference()
+    inference.check(new(name))
+    assert (inference.resolved(new(name)) == ("aware", "spread")) == (name == "coupled")
 
 
 @pytest.mark.parametrize("name", MODELS)

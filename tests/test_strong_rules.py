@@ -205,7 +205,7 @@ def test_mdp_codes_are_those_of_the_lasso(problem):
     oracle = Lasso(alpha=0.1 / 4, fit_intercept=False, tol=1e-12, max_iter=100_000)
     expected = np.array([oracle.fit(S.T / largest, u / largest).coef_ for u in U])
     assert (expected == 0).any()
-    assert_allclose(MDP(l1=0.1).fit(X, y, Z, U).codes(U), expected, atol=1e-5)
+    assert_allclose(MDP(l1=0.1).fit(X, y, Z, U).class_codes(U), expected, atol=1e-5)
 
 
 def test_mdp_without_penalty_recovers_the_combination_of_independent_attributes(rng):
@@ -213,8 +213,8 @@ def test_mdp_without_penalty_recovers_the_combination_of_independent_attributes(
     S, w = rng.standard_normal((3, 5)), np.array([[0.7, -0.4, 0.2]])
     X = rng.standard_normal((30, 4))
     model = MDP(l1=1e-9).fit(X, y, S[y], w @ S)
-    assert_allclose(model.codes(w @ S), w, atol=1e-6)
-    assert_allclose(model.codes(S), np.eye(3), atol=1e-6)
+    assert_allclose(model.class_codes(w @ S), w, atol=1e-6)
+    assert_allclose(model.class_codes(S), np.eye(3), atol=1e-6)
 
 
 @pytest.mark.parametrize("refine", ["none", "k_means", "mixture"])
@@ -222,7 +222,7 @@ def test_mdp_in_scikit_learns_words(problem, refine):
     X, y, Z, U, T = problem
     model = MDP(3, l1=0.05, refine=refine, label="density", reg=0.3, scale_features=False).fit(X, y, Z, U)
     pca = PCA(3).fit(np.vstack([X, T]))
-    P, Q, w = pca.transform(X), pca.transform(T), model.codes(U)
+    P, Q, w = pca.transform(X), pca.transform(T), model.class_codes(U)
     means, variances = w @ class_means(P, y), w @ np.array([P[y == c].var(axis=0) for c in range(6)])
     assert (variances <= 0).any()
     variances[variances <= 0] = variances[variances > 0].min()

@@ -86,7 +86,7 @@ class MDP(TransductiveModel):
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         self.X_, self.y_, self.S_ = X, y, class_means(Z, y)
 
-    def codes(self, S: Array) -> Array:
+    def class_codes(self, S: Array) -> Array:
         """Sparse codes (L, C) over the seen classes of classes with attributes S (L, q)."""
         largest = float(np.abs(self.S_).max()) or 1.0
         C, q = self.S_.shape
@@ -99,7 +99,7 @@ class MDP(TransductiveModel):
         V = class_variances(P, self.y_)
         scale = within_scale(P, V) if self.scale_features else 1.0
         P, T, V = P / scale, T / scale, V / scale**2
-        w = self.codes(S.astype(np.float64))
+        w = self.class_codes(S.astype(np.float64))
         means, variances = w @ class_means(P, self.y_), positive(w @ V, V)
         if self.refine == "mixture":
             found = fit_mixture(T, means, variances + self.reg, added=self.reg, max_iter=self.max_iter)

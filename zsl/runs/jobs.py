@@ -128,15 +128,23 @@ def end_sweep(sweep: dict[str, Any], tracker: Any, *, killed: bool = False, erro
     return summary(sweep, jobs)
 
 
-def _table(jobs: Jobs, metric: str) -> list[str]:
+def _table(jobs: Jobs, metric: str, folder: Path) -> list[str]:
     """The jobs with their overrides and the metric, best first."""
     known = [p for p in jobs.metrics if isinstance(jobs.metrics[p].get(metric), int | float)]
     rows = sorted(known, key=lambda p: -jobs.metrics[p][metric])
-    shown = [(f"{jobs.metrics[p][metric]:.3f}", p.name, " ".join(jobs.records[p].get("overrides") or ())) for p in rows]
+    shown = [
+        (f"{jobs.metrics[p][metric]:.3f}", _job_of(p, folder), " ".join(jobs.records[p].get("overrides") or ()))
+        for p in rows
+    ]
     width = max(len(metric), *(len(value) for value, *_ in shown))
     lines = [f"{value:>{width}}  {name:>4}  {what}".rstrip() for value, name, what in shown[:_ROWS]]
     more = [f"... and {len(shown) - _ROWS} more"] if len(shown) > _ROWS else []
     return [f"{metric:>{width}}  {'job':>4}  settings", *lines, *more]
+
+
+def _job_of(path: Path, folder: Path) -> str:
+    """The folder of a job as it is named below the sweep's; a job that was skipped may lie elsewhere."""
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
 
 
 def how_chosen(metric: str) -> str:
@@ -151,14 +159,14 @@ def summary(sweep: Mapping[str, Any], jobs: Jobs) -> str:
     parts = [f"{jobs.count(s)} {s.lower()}" for s in (status.FINISHED, "SKIPPED", status.FAILED, status.KILLED,
                                                       status.RUNNING) if jobs.count(s)]  # fmt: skip
     lines = [f"sweep of {planned} jobs {sweep['status']}: {', '.join(parts) or 'none started'}; folder {folder}"]
-    failed = [p.name for p in jobs.by_status.get(status.FAILED, ())]
+    failed = [_job_of(p, folder) for p in jobs.by_status.get(status.FAILED, ())]
     if failed:
         named = ", ".join(failed[:8]) + (", ..." if len(failed) > 8 else "")
         lines.append(f"failed: {named}; the reason is in {folder / failed[0] / 'zsl.log'}")
     metric = sweep["best"]
     best = jobs.best(metric)
     if best is not None and planned > 1:
-        lines[:0] = _table(jobs, metric)
+        lines[:0] = _table(jobs, metric, folder)
     if best is not None and planned > 1:
         what = " ".join(jobs.records[best].get("overrides") or ()) or best.name
         lines.append(f"best by {metric} ({how_chosen(metric)}): {what} with {jobs.metrics[best][metric]:.3f}")
