@@ -310,9 +310,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         return self.decision_.apply(prediction)
 
     def save(self, path: str | Path, precision: Literal["single", "double"] = "double") -> None:
-        """Write the fitted classifier to a file, without the training data but for the rows of ``example_``.
+        """Write the fitted classifier to a file, with the rows of ``example_`` and, if scores need it, the training data.
 
-        A model whose scores need the training images, such as ``dsrl_style``, has them in the file.
         In "single" precision matrices take half the space, and scores change by about 1e-7.
         """
         check_is_fitted(self)

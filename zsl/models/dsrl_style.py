@@ -82,7 +82,7 @@ class DSRLStyle(TransductiveModel):
     assumes: ClassVar[tuple[str, ...]] = (EVERY_CLASS, EQUAL_SIZES)
 
     n_components: Count = 50
-    gamma: NonNegative = 1.0
+    gamma: NonNegative = 10.0
     lam: NonNegative = 0.001
     delta: Positive = 0.1
     alpha: Annotated[float, at.Ge(0), at.Lt(1)] = 0.9
