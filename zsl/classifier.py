@@ -310,7 +310,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         return self.decision_.apply(prediction)
 
     def save(self, path: str | Path, precision: Literal["single", "double"] = "double") -> None:
-        """Write the fitted classifier to a file, with the rows of ``example_`` and, if scores need it, the training data.
+        """Write the fitted classifier to a file, without the training data that scores do not need, but ``example_``.
 
         In "single" precision matrices take half the space, and scores change by about 1e-7.
         """

@@ -39,7 +39,8 @@ class DSRLStyle(TransductiveModel):
     n_components : int >= 1
         k.
     gamma : float >= 0
-        Weight of the attributes.
+        Weight of the attributes. The default was the better of 1 and 10 on held-out seen classes of ``cifar_awa``, by
+        0.014 with a standard error of 0.023, so it is hardly known.
     lam : float >= 0
         Penalty on the codes.
     delta : float > 0
