@@ -35,7 +35,7 @@ def test_only_what_data_is_here_for_is_run(tmp_path, monkeypatch, started, capsy
     assert len(read) == 5  # each data once, whatever the number of methods
     assert {cells.value_of(words, "experiment") for words in started} == {"table2"}
     mine = [words for words in started if "dataset=digits" in words]
-    assert len(mine) == 6
+    assert len(mine) == 12
     assert all(f"output_dir={tmp_path}" in words for words in mine)
     said = capsys.readouterr().err.splitlines()
     assert sum("AwA1" in line for line in said) == 1  # one line for all methods

@@ -225,7 +225,7 @@ def test_dsrl_without_attributes_and_penalty_is_non_negative_factorisation(rng):
 
 def test_dsrl_labels_start_at_anchors_and_travel(problem):
     X, _, Z, Z_unseen = problem
-    model = DSRLStyle(n_components=4, alpha=0, n_iter=20).fit(*problem)
+    model = DSRLStyle(n_components=4, gamma=1.0, alpha=0, n_iter=20).fit(*problem)
     E, _, W, _ = model.factors(X, Z, np.unique(X[::3], axis=0))
     V, back = E[90:], np.unique(X[::3], axis=0, return_inverse=True)[1]
     first = cosines(V @ W, Z_unseen)

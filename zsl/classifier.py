@@ -310,7 +310,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         return self.decision_.apply(prediction)
 
     def save(self, path: str | Path, precision: Literal["single", "double"] = "double") -> None:
-        """Write the fitted classifier to a file, without training data but for ``example_`` and what scores need.
+        """Write the fitted classifier to a file, without the training data that scores do not need, but ``example_``.
 
         In "single" precision matrices take half the space, and scores change by about 1e-7.
         """

@@ -39,7 +39,8 @@ class DSRLStyle(TransductiveModel):
     n_components : int >= 1
         k.
     gamma : float >= 0
-        Weight of the attributes.
+        Weight of the attributes. The default was the better of 1 and 10 on held-out seen classes of ``cifar_awa``, by
+        0.014 with a standard error of 0.023, so it is hardly known.
     lam : float >= 0
         Penalty on the codes.
     delta : float > 0
@@ -82,7 +83,7 @@ class DSRLStyle(TransductiveModel):
     assumes: ClassVar[tuple[str, ...]] = (EVERY_CLASS, EQUAL_SIZES)
 
     n_components: Count = 50
-    gamma: NonNegative = 1.0
+    gamma: NonNegative = 10.0
     lam: NonNegative = 0.001
     delta: Positive = 0.1
     alpha: Annotated[float, at.Ge(0), at.Lt(1)] = 0.9
