@@ -43,7 +43,8 @@ class ClassNorm(InductiveModel):
     rectify : bool
         Whether prototypes have no negative values, for features that have none.
     learning_rate : float > 0
-        The published 5e-4 is for some ten times as many images as in ``cifar_awa``, so ten times as many steps.
+        The authors have 5e-4, for data sets with more images and so more steps in an epoch. On the few images of
+        ``digits`` 50 epochs at that rate are too short, which is why the default is larger.
     decay : float >= 0
         Weight decay, added to derivatives as a penalty.
     n_epochs : int >= 1

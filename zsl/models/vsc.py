@@ -247,7 +247,8 @@ class WDVSc(VisualStructure):
         P 1 = 1/M, \quad P^\top 1 = 1/K
 
     Two things differ from the authors' network: they stop the iteration for P early, once a potential changes by less
-    than 0.1 in sum, and they differentiate through it, while here P has converged and counts as constant.
+    than 0.1 in sum, and they differentiate through it. Here it goes on until P has converged, for 1000 rounds at most,
+    and P counts as constant. A small eps may need more rounds; classes then weigh the same, clusters only nearly.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from zsl.linalg import class_means, squared_distances, unit_rows
 from zsl.models.base import GridCache
 from zsl.models.transductive import TransductiveModel
 
-# The objective of a round is a sum of rounding errors below this share.
+# Rounds end once one lowers the objective by less than this share.
 _GAIN = 1e-10
 
 
@@ -37,7 +37,7 @@ class VSOP(TransductiveModel):
     Parameters
     ----------
     gamma_x, gamma_z : 0..1
-        1: projections differ by their covariance alone; 0: also by their lengths.
+        1: the covariance of the projections alone counts; below 1: long projections cost.
     n_components : int >= 1
         Columns of P and Q, at most the rank of X'Z, since further singular vectors are arbitrary.
     max_iter : int >= 1
