@@ -32,8 +32,7 @@ class ClassNorm(InductiveModel):
     falls to a tenth after half of the epochs.
 
     The authors take features as they are, which have no negative values, a final ReLU and 1024 units
-    (``model.rectify=true model.hidden=1024 model.learning_rate=0.0005 feature.centre=false feature.l2=false
-    dataset.semantics.centre=false``). In the generalised setting they multiply the scores of seen classes by 0.95,
+    (``model.rectify=true model.hidden=1024 feature.centre=false feature.l2=false dataset.semantics.centre=false``). In the generalised setting they multiply the scores of seen classes by 0.95,
     chosen by hand. Here the calibration on validation classes takes its place.
 
     Parameters
@@ -43,8 +42,7 @@ class ClassNorm(InductiveModel):
     rectify : bool
         Whether prototypes have no negative values, for features that have none.
     learning_rate : float > 0
-        The authors have 5e-4, for data sets with more images and so more steps in an epoch. On the few images of
-        ``digits`` 50 epochs at that rate are too short, which is why the default is larger.
+        The authors' value. Data sets with few images have few steps in an epoch and may need a larger one.
     decay : float >= 0
         Weight decay, added to derivatives as a penalty.
     n_epochs : int >= 1
@@ -71,7 +69,7 @@ class ClassNorm(InductiveModel):
 
     hidden: Count = 256
     rectify: bool = False
-    learning_rate: Positive = 1e-3
+    learning_rate: Positive = 5e-4
     decay: NonNegative = 1e-4
     n_epochs: Count = 50
     batch_size: Count = 256

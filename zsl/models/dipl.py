@@ -65,7 +65,7 @@ class DIPL(TransductiveModel):
     array([1, 0])
     """
 
-    gamma: Positive = 0.1
+    gamma: Positive = 1.0
     lam: NonNegative = 1.0
     max_iter: Count = 50
 

@@ -39,8 +39,7 @@ class DSRLStyle(TransductiveModel):
     n_components : int >= 1
         k.
     gamma : float >= 0
-        Weight of the attributes. The default was the better of 1 and 10 on held-out seen classes of ``cifar_awa``, by
-        0.014 with a standard error of 0.023, so it is hardly known.
+        Weight of the attributes. On validation classes of four data sets 1 has 0.418 and 10 has 0.405.
     lam : float >= 0
         Penalty on the codes.
     delta : float > 0
@@ -83,7 +82,7 @@ class DSRLStyle(TransductiveModel):
     assumes: ClassVar[tuple[str, ...]] = (EVERY_CLASS, EQUAL_SIZES)
 
     n_components: Count = 50
-    gamma: NonNegative = 10.0
+    gamma: NonNegative = 1.0
     lam: NonNegative = 0.001
     delta: Positive = 0.1
     alpha: Annotated[float, at.Ge(0), at.Lt(1)] = 0.9

@@ -70,7 +70,7 @@ class LESDStyle(InductiveModel):
     """
 
     n_components: Count = 100
-    alpha: Positive = 1.0
+    alpha: Positive = 0.1
     lam: Positive = 0.1
     n_members: Count = 10
     share: Fraction = 0.8
