@@ -32,8 +32,9 @@ class ClassNorm(InductiveModel):
     falls to a tenth after half of the epochs.
 
     The authors take features as they are, which have no negative values, a final ReLU and 1024 units
-    (``model.rectify=true model.hidden=1024 feature.centre=false feature.l2=false dataset.semantics.centre=false``). In the generalised setting they multiply the scores of seen classes by 0.95,
-    chosen by hand. Here the calibration on validation classes takes its place.
+    (``model.rectify=true model.hidden=1024 feature.centre=false feature.l2=false dataset.semantics.centre=false``). In
+    the generalised setting they multiply the scores of seen classes by 0.95, chosen by hand. Here the calibration on
+    validation classes takes its place.
 
     Parameters
     ----------
