@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from threading import Barrier
 
 import pytest
 
@@ -130,18 +131,19 @@ def test_no_time_is_named_before_one_was_measured():
 
 
 def test_the_time_left_is_what_jobs_of_the_same_kind_took():
-    progress = Progress([A, B, C], here=3, measured={A: [60.0, 120.0, 120.0]})
+    progress = Progress([A, B, C], {A: 3}, measured={A: [60.0, 120.0, 120.0]})
     # 7 of A and 4 of B, on the same data, and 2 of C, of which nothing is known: all at 100 s.
     assert str(progress) == "job 4 of 16, 22 minutes left if the other jobs are like those so far"
-    progress = Progress([A, replace(B, seconds=600.0)], here=3, measured={A: [60.0, 120.0, 120.0]})
+    progress = Progress([A, replace(B, seconds=600.0)], {A: 3}, measured={A: [60.0, 120.0, 120.0]})
     assert progress.left() == "52 minutes left"  # 7 at 100 s and 4 at 600 s, all measured
+    assert replace(progress, at_once=2).left() == "26 minutes left"
     # C is on other data than A; B's time is nearer to its own kind's than the mean of all.
-    progress = Progress([A, B, replace(C, seconds=1.0)], place=1, done=10, measured={A: [300.0]})
+    progress = Progress([A, B, replace(C, seconds=1.0)], {A: 10}, measured={A: [300.0]})
     assert progress.seconds(B) == (300.0, False)
 
 
 def test_a_task_that_ends_leaves_no_time():
-    assert Progress([A], here=10, measured={A: [500.0]}).left() == "less than 2 minutes left"
+    assert Progress([A], {A: 10}, measured={A: [500.0]}).left() == "less than 2 minutes left"
     assert [duration(s) for s in (60, 600, 7200)] == ["less than 2 minutes", "10 minutes", "2.0 hours"]
 
 
@@ -166,10 +168,39 @@ def test_progress_is_read_from_the_sweep(tmp_path, capsys):
              f"hydra.sweep.dir={tmp_path}/sweep", "seed=range(3)", f"output_dir={tmp_path}")  # fmt: skip
     task = Task("a", words, 3, "x")
     progress = Progress([task])
-    assert filling.start(words, quiet=True, progress=progress, folder=tmp_path) == 0
-    assert progress.here == 3
+    assert filling.start(words, quiet=True, progress=progress, task=task, folder=tmp_path) == 0
+    assert progress.ended[task] == 3
     assert len(progress.measured[task]) == 3
     assert not list(tmp_path.rglob("model.skops"))
+
+
+def test_kinds_run_at_the_same_time_and_tasks_of_one_kind_in_turn(tmp_path, monkeypatch):
+    both, order = Barrier(2, timeout=30), []
+
+    def started(arguments, **kwargs):
+        order.append(arguments[0])
+        if arguments[0] in ("x1", "y1"):
+            both.wait()  # passes only if the first tasks of both kinds run together
+        return int(arguments[0] == "y2")
+
+    monkeypatch.setattr(filling, "start", started)
+    tasks = [Task(name, (name,), 1, name[0]) for name in ("x1", "x2", "y1", "y2")]
+    assert filling.fill(tasks, tmp_path, at_once=2) == ["zsl run y2"]
+    assert [name for name in order if name[0] == "x"] == ["x1", "x2"]
+    assert [name for name in order if name[0] == "y"] == ["y1", "y2"]
+
+
+def test_after_an_interruption_no_other_task_starts(tmp_path, monkeypatch):
+    order = []
+
+    def started(arguments, **kwargs):
+        order.append(arguments[0])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(filling, "start", started)
+    with pytest.raises(KeyboardInterrupt):
+        filling.fill([Task(name, (name,), 1, name[0]) for name in ("x1", "x2", "y1", "y2")], tmp_path, at_once=2)
+    assert sorted(order) in (["x1"], ["x1", "y1"])
 
 
 def test_how_many_jobs_is_said_before_the_first(tmp_path, started, monkeypatch, capsys):

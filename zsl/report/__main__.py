@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -243,9 +244,8 @@ def _run_compare(folder: Path, output: Sequence[str], extra: Sequence[str]) -> l
         raise UserError(f"compare is not run, because its data is missing: {next(iter(lacking.values()))}")
     for name, why in lacking.items():
         filling.say(f"left out  {name}: {why}")
-    return filling.fill(
-        [filling.Task(title, (*words, *output), cells.n_jobs(words), title) for title, words in sweeps], folder
-    )
+    tasks = [filling.Task(title, (*words, *output), cells.n_jobs(words), title) for title, words in sweeps]
+    return filling.fill(tasks, folder, at_once=os.cpu_count() or 1)
 
 
 def _diff(arguments: argparse.Namespace) -> None:

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
+from threading import Event
 
 import pandas as pd
 
@@ -100,14 +102,12 @@ class Progress:
     """How many of several tasks' jobs are done, and how long the others will take by what was measured."""
 
     tasks: Sequence[Task]
-    done: int = 0
-    """Jobs of the tasks that are over"""
-    here: int = 0
-    """Jobs that have ended of the task that runs"""
-    place: int = 0
-    """Which task runs"""
+    ended: dict[Task, int] = field(default_factory=dict)
+    """Jobs that have ended, by task"""
     measured: dict[Task, list[float]] = field(default_factory=dict)
     """Seconds of the jobs that finished in this process's time"""
+    at_once: int = 1
+    """How many tasks run at a time"""
 
     @property
     def total(self) -> int:
@@ -131,16 +131,16 @@ class Progress:
     def left(self) -> str:
         """The time that is left in words; empty as long as nothing was measured."""
         total, sure = 0.0, True
-        for i, task in enumerate(self.tasks[self.place :]):
-            n = task.n_jobs - max(self.here if i == 0 else 0, task.n_done)
+        for task in self.tasks:
+            n = task.n_jobs - max(self.ended.get(task, 0), task.n_done)
             seconds, measured = self.seconds(task)
             if seconds is None and n > 0:
                 return ""
             total, sure = total + n * (seconds or 0.0), sure and (measured or n == 0)
-        return duration(total) + " left" + ("" if sure else " if the other jobs are like those so far")
+        return duration(total / self.at_once) + " left" + ("" if sure else " if the other jobs are like those so far")
 
     def __str__(self) -> str:
-        job = f"job {min(self.done + self.here + 1, self.total)} of {self.total}"
+        job = f"job {min(sum(self.ended.values()) + 1, self.total)} of {self.total}"
         return ", ".join(filter(None, (job, self.left())))
 
 
@@ -154,29 +154,51 @@ def duration(seconds: float) -> str:
 # --- running ------------------------------------------------------------------------------------------------
 
 
-def fill(tasks: Sequence[Task], folder: Path) -> list[str]:
-    """Run commands one after the other; say before how many jobs they have, and then how far they are.
+def fill(tasks: Sequence[Task], folder: Path, at_once: int = 1) -> list[str]:
+    """Run commands; say before how many jobs they have, and then how far they are.
 
     Parameters
     ----------
     tasks : sequence of Task
     folder : Path
         All output: where the sweeps are looked for.
+    at_once : int
+        How many kinds of tasks run at the same time; tasks of one kind always run one after the other.
 
     Returns
     -------
     list of str
         The commands that failed. A job that fails leaves its cell empty, and the other jobs go on.
     """
-    progress, failed = Progress(tasks), []
+    kinds = [[task for task in tasks if task.kind == kind] for kind in dict.fromkeys(task.kind for task in tasks)]
+    at_once = max(1, min(at_once, len(kinds)))
+    progress, failed = Progress(tasks, at_once=at_once), []
     n_done = sum(task.n_done for task in tasks)
     done = f", of which {n_done} have a result already" if n_done else ""
     say(f"{progress.total} jobs{done}; {progress.left() or 'how long they take is said after the first of them'}.")
-    for progress.place, task in enumerate(tasks):
-        say(f"{task.title}: {progress}")
-        if start(task.arguments, quiet=True, progress=progress, folder=folder) != 0:
-            failed.append("zsl run " + shlex.join(task.arguments))
-        progress.done, progress.here = progress.done + task.n_jobs, 0
+    stopped = Event()
+
+    def run(kind: Sequence[Task]) -> None:
+        for task in kind:
+            if stopped.is_set():
+                return
+            say(f"{task.title}: {progress}")
+            if start(task.arguments, quiet=True, progress=progress, task=task, folder=folder) != 0:
+                failed.append("zsl run " + shlex.join(task.arguments))
+            progress.ended[task] = task.n_jobs
+
+    if at_once == 1:
+        for kind in kinds:
+            run(kind)
+        return failed
+    with ThreadPoolExecutor(at_once) as pool:
+        running = [pool.submit(run, kind) for kind in kinds]
+        try:
+            for one in running:
+                one.result()
+        finally:
+            # After Ctrl-C the processes end by themselves, and no other is started.
+            stopped.set()
     return failed
 
 
@@ -186,7 +208,12 @@ def say(text: str) -> None:
 
 
 def start(
-    arguments: Sequence[str], *, quiet: bool = False, progress: Progress | None = None, folder: Path = Path("multirun")
+    arguments: Sequence[str],
+    *,
+    quiet: bool = False,
+    progress: Progress | None = None,
+    task: Task | None = None,
+    folder: Path = Path("multirun"),
 ) -> int:
     """Run ``zsl.main`` in a process of its own, wait for it, and return its exit status.
 
@@ -196,11 +223,11 @@ def start(
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else None)
     experiment, sweep, printed, said = value_of(arguments, "experiment") or "", None, time.monotonic(), ""
     try:
-        while progress is not None:
+        while progress is not None and task is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_LOOK_S)
             sweep = sweep or _sweep_of(process.pid, folder / experiment)
-            _look(progress, sweep)
+            _look(progress, task, sweep)
             if process.returncode is not None:
                 break
             if str(progress) != said and time.monotonic() - printed > _PRINT_S:
@@ -222,11 +249,11 @@ def _sweep_of(pid: int, folder: Path) -> Mapping[str, object] | None:
     return None
 
 
-def _look(progress: Progress, sweep: Mapping[str, object] | None) -> None:
-    """Count the jobs of the running sweep that have ended, and measure those that finished."""
+def _look(progress: Progress, task: Task, sweep: Mapping[str, object] | None) -> None:
+    """Count the jobs of a task's sweep that have ended, and measure those that finished."""
     if sweep is None:
         return
     jobs = jobs_of(sweep)
-    progress.here = jobs.total - jobs.count(status.RUNNING)
+    progress.ended[task] = jobs.total - jobs.count(status.RUNNING)
     finished = [jobs.records[path] for path in jobs.by_status.get(status.FINISHED, ())]
-    progress.measured[progress.tasks[progress.place]] = [(r["ended"] - r["started"]) / 1000 for r in finished]
+    progress.measured[task] = [(r["ended"] - r["started"]) / 1000 for r in finished]
