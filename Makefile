@@ -70,7 +70,7 @@ digits: $(STAMP)  ## attribute-agnostic accuracy over all 120 choices of three u
 	$(PY) -m zsl.main experiment=digits_splits $(ARGS)
 	$(PY) -m zsl.report compare multirun/digits_splits
 
-compare: $(STAMP)  ## every method on ten splits of real images under one protocol, and their table (half an hour)
+compare: $(STAMP)  ## every method on ten splits of each data set under one protocol, and their table (an hour or two; ARGS="stage=quick")
 	$(PY) -m zsl.report compare --run $(ARGS)
 
 data: $(STAMP)  ## which datasets are here, and how each is obtained

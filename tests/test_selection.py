@@ -386,7 +386,7 @@ def test_settings_stay_where_folds_cannot_tell_and_a_warning_says_so(raw, caplog
     assert max(trial["acc_class"] for trial in found.trials) > found.acc_class
     (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert "tuning keeps the settings as given (model.n_epochs=20)" in line
-    assert "cannot tell from chance (standard error 0." in line
+    assert "the standard error of the difference is 0." in line
     # What is clearly worse is left, whatever was given.
     bad = selection("model=ridge", "dataset=synthetic", *ONE_ERROR, "feature.pca=1", "tune.grid={feature.pca:[2,15]}")
     assert bad.settings == {"feature.pca": 15}

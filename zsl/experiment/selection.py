@@ -43,8 +43,8 @@ def select(setup: Setup, data: ZeroShotData) -> tuple[Setup, Selection | None]:
     Parameters
     ----------
     setup : Setup
-        A trial is this setup with a few keys of its configuration changed. Its own settings are tried too. Without
-        ``tuning`` nothing is tried.
+        A trial is this setup with a few keys of its configuration changed. The setup's own settings are tried too.
+        If ``setup.tuning`` is None, nothing is tried.
     data : ZeroShotData
         Before pre-processing, which every fold fits anew on its own training images.
 
@@ -112,14 +112,15 @@ def _report(trials: Sequence[Settings], choice: Choice, given: int, mean: Array,
 
     if choice.chosen == given != choice.best:
         log.warning(
-            "tuning keeps the settings as given (%s): the best of %d settings (%s) has %.3f on validation classes in "
-            "place of %.3f, which these folds cannot tell from chance (standard error %.3f); more seen classes could.",
+            "tuning keeps the settings as given (%s): the best of %d settings (%s) has accuracy %.3f on validation "
+            "classes, the given ones %.3f, and the standard error of the difference is %.3f; with more seen classes it "
+            "would be smaller.",
             words(given), len(trials), words(choice.best), mean[choice.best], mean[given], choice.error,
         )  # fmt: skip
         return
     log.info(
         "tuning chose %s of %d settings: accuracy %.3f on validation classes, as given %.3f, best %.3f (standard error "
-        "of the gain %.3f)",
+        "of best minus given %.3f)",
         words(choice.chosen), len(trials), mean[choice.chosen], mean[given], mean[choice.best], choice.error,
     )  # fmt: skip
     if choice.chosen != given:

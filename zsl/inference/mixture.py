@@ -7,7 +7,8 @@ The posterior of class m for image i follows from the directions :math:`u_i` of 
 
 This is the E-step of a mixture of von Mises-Fisher distributions with a common concentration, in which the scores from
 attributes are a prior. The M-step sets :math:`\mu_m \propto \sum_i p_{im} u_i` and :math:`\pi_m = \sum_i p_{im} / L`.
-The log-likelihood :math:`\sum_i \log \sum_m \pi_m \exp(\kappa \langle u_i, \mu_m \rangle + \tau s_{im})` never falls.
+The log-likelihood :math:`\sum_i \log \sum_m \pi_m \exp(\kappa \langle u_i, \mu_m \rangle + \tau s_{im})` never falls
+if ``class_prior`` is null.
 """
 
 from __future__ import annotations

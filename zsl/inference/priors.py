@@ -34,8 +34,7 @@ def class_shares(
     ----------
     class_prior : str or sequence of M numbers
         ``"uniform"``: all classes are equally frequent. ``"cpe"``: :func:`cluster_shares`. ``"bbse"``:
-        :func:`confusion_shares`. ``"em"``: :func:`posterior_shares`. Numbers are the shares themselves, up to their
-        sum.
+        :func:`confusion_shares`. ``"em"``: :func:`posterior_shares`. Numbers are shares, which need not add up to 1.
     points : (L, d)
         Unit rows, one for each test image.
     means : (M, d)
@@ -87,7 +86,7 @@ def _given(shares: Sequence[float], M: int, rule: str) -> Array:
     if found.shape != (M,) or not np.isfinite(found).all() or (found < 0).any() or not found.max(initial=0) > 0:
         raise UserError(
             f"inference.{rule}.class_prior={shares} does not fit {M} classes; give one share for each, none negative "
-            "and not all zero, or uniform, cpe, bbse or em."
+            f"and not all zero, or uniform, cpe, {'bbse, ' if rule == 'mixture' else ''}em."
         )
     found = found / found.max()
     return found / found.sum()
@@ -127,8 +126,8 @@ def confusion_shares(confusion: Array, predicted: Array, penalty: float) -> Arra
     """Shares of the classes from how often each is predicted and which are confused (BBSE).
 
     Black-box shift estimation (Lipton, Wang and Smola, ICML 2018), regularised. With C the confusion and m the shares
-    predicted, the shares are ``(C'C + penalty I)^-1 (C'm + penalty / M)``: a large penalty gives equal shares, where
-    the original gives none. Negative shares become zero.
+    predicted, the shares are ``(C'C + penalty I)^-1 (C'm + penalty / M)``. A large penalty pulls the shares towards
+    equal ones; the original pulls them towards zero. Negative shares become zero.
 
     Parameters
     ----------
@@ -159,7 +158,7 @@ def simulated_confusion(means: Array, resultant: float, *, seed: int = 0) -> Arr
     """Confusion (M, M) of the nearest-mean rule on simulated directions around the means (M, d).
 
     No labelled image of an unseen class exists, so images are drawn: ``resultant`` times the mean, plus Gaussian noise
-    of the expected length that is left to a unit vector.
+    whose expected length brings the sum to length one.
     """
     M, d = means.shape
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The one-standard-error rule: settings leave their defaults only as far as validation classes can tell."""
+"""The one-standard-error rule: the given settings stay unless validation classes can tell that others are better."""
 
 from __future__ import annotations
 
@@ -13,46 +13,48 @@ from zsl.checks import Array
 
 @dataclass(frozen=True)
 class Choice:
-    """Which of several settings the rule chose, and what it was chosen against."""
+    """Which of several candidates the rule chose, and how the best one compares with the given one."""
 
     chosen: int
     best: int
-    """The settings with the highest mean accuracy"""
+    """The candidate with the highest mean accuracy"""
     gain: float
-    """By how much the best settings are better than the given ones, on average over folds"""
+    """By how much the best candidate is better than the given one, on average over folds"""
     error: float
     """The standard error of that gain"""
 
 
 def choose(accuracy: Array, distance: Array, given: int, n_folds: float) -> Choice:
-    r"""Of the settings that are within one standard error of the best ones, those nearest to the given settings.
+    r"""Choose, of the candidates within one standard error of the best one, the one nearest to the given settings.
 
-    With :math:`d_{ij}` the difference of the best settings' and settings i's accuracy on fold j, settings i are within
-    one standard error if :math:`\bar d_i \le s_i / \sqrt{K}`, where s_i is the standard deviation of d_ij over all
-    folds and K the number of folds in one division of the classes. More divisions make the mean surer, yet they test
-    on the same classes again, so they do not shrink the standard error. The rule is that of Breiman et al. (1984) with
-    paired differences, and with the given settings in the place of the simplest model.
+    A candidate is one set of settings. With :math:`d_{ij}` the accuracy of the best candidate on fold j less that of
+    candidate i, candidate i is within one standard error if :math:`\bar d_i \le s_i / \sqrt{K}`. s_i is the standard
+    deviation of d_ij over all folds, and K is the number of folds in one division of the classes. Several divisions
+    make the means surer, but they test the same classes again, so K and not their number of folds is in the standard
+    error. The rule is that of Breiman et al. (1984), with paired differences and with the given settings in the place
+    of the simplest model.
 
     Parameters
     ----------
     accuracy : (T, J)
-        Accuracy of each of T settings on each of J folds; with a single fold, on each of its J classes.
+        Accuracy of each of T candidates on each of J folds; with a single fold, on each of its J classes.
     distance : (T,)
-        Distance of each settings to the given ones, 0 for themselves.
+        Distance of each candidate to the given one, which has 0.
     given : int
-        Which settings are the given ones.
+        Which candidate has the given settings.
     n_folds : float
-        K. Folds of divisions that overlap count in part.
+        K, the number of folds in one division; fewer where published validation sets overlap.
 
     Returns
     -------
     Choice
-        Among the nearest settings the most accurate. With one column only, nothing is known of the error, and the best
-        settings are chosen.
+        Among equally near candidates the most accurate. With one column only, nothing is known of the error, and the
+        best candidate is chosen.
 
     Examples
     --------
-    The second settings are better on both folds; the third are better by .1 on average, give or take .3.
+    In the first example candidate 1 is better on both folds and is chosen. In the second it is better by .1 on average
+    but not reliably, so the given candidate 0 stays.
 
     >>> choose(np.array([[0.5, 0.5], [0.6, 0.7]]), np.array([0.0, 1.0]), given=0, n_folds=2).chosen
     1
@@ -60,13 +62,13 @@ def choose(accuracy: Array, distance: Array, given: int, n_folds: float) -> Choi
     0
     """
     mean = accuracy.mean(axis=1)
-    # Among equally good settings the nearest stands for the best.
+    # Among equally good candidates the nearest stands for the best.
     best = min(range(len(mean)), key=lambda i: (-mean[i], distance[i]))
     behind = accuracy[best] - accuracy
     if accuracy.shape[1] < 2:
         return Choice(best, best, float(mean[best] - mean[given]), float("nan"))
     error = behind.std(axis=1, ddof=1) / np.sqrt(n_folds)
-    # Rounding must not exclude settings that are exactly as good.
+    # Rounding must not exclude a candidate that is exactly as good.
     near = np.flatnonzero(mean[best] - mean <= error + 1e-12)
     near = near[distance[near] == distance[near].min()]
     chosen = int(near[mean[near].argmax()])
@@ -74,9 +76,10 @@ def choose(accuracy: Array, distance: Array, given: int, n_folds: float) -> Choi
 
 
 def distances(settings: Sequence[Mapping[str, Any]], given: int) -> Array:
-    """Distance (T,) of each settings to the given ones: the steps between them on the grid of values that were tried.
+    """Distance (T,) of each candidate to the given one, in steps on the grid of values that were tried.
 
-    A number is as many steps away as there are tried values up to it; anything else is one step away if it differs.
+    For a number it is the number of steps between two values in the sorted list of the tried ones; anything else counts
+    one step if it differs. The steps of all keys are added.
 
     Examples
     --------

@@ -26,15 +26,15 @@ class ClassNorm(InductiveModel):
 
     Attributes are scaled to the length sqrt(q). The layers of g are linear, ReLU, linear, class standardisation, ReLU,
     class standardisation, linear, and ReLU if ``rectify``. Class standardisation subtracts the mean over the classes of
-    the batch, which are all seen classes, and divides by their variance (not its root, as in the authors' code); scores
-    use running averages of both, so those of a class do not depend on the others. The last layer starts uniform with
-    the variance 1 / (hidden p), the others and all b uniform up to 1 / sqrt(inputs). Adam minimises the loss; the rate
-    falls to a tenth after half of the epochs.
+    the batch, which are all seen classes, and divides by their variance, as the authors' code does, and not by its
+    root; scores use running averages of both, so those of a class do not depend on the others. The last layer starts
+    uniform with the variance 1 / (hidden p), the others and all b uniform up to 1 / sqrt(inputs). Adam minimises the
+    loss; the rate falls to a tenth after half of the epochs.
 
     The authors take features as they are, which have no negative values, a final ReLU and 1024 units
     (``model.rectify=true model.hidden=1024 feature.centre=false feature.l2=false dataset.semantics.centre=false``). In
-    the generalised setting they multiply the scores of seen classes by 0.95, chosen by hand. Here the calibration on
-    validation classes takes its place.
+    the generalised setting they multiply the scores of seen classes by 0.95, chosen by hand. Here
+    ``evaluation.calibrate=true`` chooses an offset on validation classes instead; by default there is none.
 
     Parameters
     ----------
@@ -43,7 +43,8 @@ class ClassNorm(InductiveModel):
     rectify : bool
         Whether prototypes have no negative values, for features that have none.
     learning_rate : float > 0
-        The authors' value. Data sets with few images have few steps in an epoch and may need a larger one.
+        The default is the authors' value. Data sets with few images have few steps in an epoch and may need a larger
+        one.
     decay : float >= 0
         Weight decay, added to derivatives as a penalty.
     n_epochs : int >= 1

@@ -38,8 +38,8 @@ class DIPL(TransductiveModel):
     is that of :class:`zsl.models.SAE` with its weight of the encoder at ``1 / gamma``.
 
     An interpretation: the abstract of the paper confirms a linear projection with self-reconstruction on seen and
-    unseen data, a problem that is a minimum of minima, an iterative solver and superclasses. The weights of the terms
-    and the start, which is W of the training images, are a reading of it, and the superclasses are left out.
+    unseen data, an objective with a minimum over classes inside, an iterative solver and superclasses. The weights of
+    the terms and the start, which is W of the training images, are a reading of it, and the superclasses are left out.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class EXEM(InductiveModel):
     C : float > 0
         Weight of the errors against the norm of the regression function.
     nu : float, 0 < nu <= 1
-        Bound on the share of seen classes outside the tube that costs nothing; for ``nu_svr``.
+        Bound on the share of seen classes whose error exceeds the width up to which errors cost nothing (``nu_svr``).
     gamma : float > 0
         Of the kernel, in the inverse of the squared median distance between seen classes.
     standardise : bool

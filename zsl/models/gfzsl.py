@@ -121,7 +121,7 @@ class GFZSLTransductive(GFZSL, TransductiveModel):
     from the Gaussians that :class:`GFZSL` predicts and equal weights. The scores are the log-densities under the fitted
     means and ``sigma^2 + reg``, without the weights, as in the authors' code. The published floor of 0.4 is for raw
     features of ResNet101, see :class:`GFZSL` for the keys; by default it is a share of the mean within-class variance.
-    The authors count images; per-class accuracies of the same method are lower.
+    The authors report accuracy per image; accuracy per class is lower.
 
     Parameters
     ----------

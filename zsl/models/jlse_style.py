@@ -47,8 +47,8 @@ class JLSEStyle(InductiveModel):
         The weights of J, in its order.
     rule : "separate" or "joint"
         ``separate``: the code h_u of a class and v of an image are those without the hinge, and the score is ``h_u W
-        v'``. ``joint``: v is chosen for each pair, and the score is the least of the image's terms of J with t = 1,
-        negative and up to a constant of the image; all classes that match by more than one have the same score.
+        v'``. ``joint``: for each class the code v of the image minimises the image's terms of J with t = 1, and the
+        score is minus this minimum, up to a constant of the image. Classes with a margin above one tie.
     n_iter : int >= 1
         Rounds over the blocks.
 

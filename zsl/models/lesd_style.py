@@ -24,8 +24,8 @@ class LESDStyle(InductiveModel):
     and D (r, q) the dictionary. With ``D' = (Z'Z + lam I)^-1 Z'X P`` the minimiser P has the r leading solutions of
     ``X'Z (Z'Z + lam I)^-1 Z'X a = kappa (X'X + alpha I) a`` as its columns: regularised canonical correlation. An image
     x gets the class u whose code ``u D'`` is most similar to ``x P``. Each of ``n_members`` pairs (P, D) is fitted to a
-    random share of the seen classes. Its scores are divided by their standard deviation over the training images and
-    seen classes, after the mean is subtracted; the scores of the model are the mean over the pairs.
+    random share of the seen classes. The scores of each pair are centred and divided by their standard deviation over
+    the training images and seen classes; the scores of the model are the mean over the pairs.
 
     Parameters
     ----------
@@ -54,8 +54,8 @@ class LESDStyle(InductiveModel):
     The published objective is not known to us. Certain are the low-rank embedding, the dictionary between embedding and
     attributes, and the ensemble of dictionaries. What differs, or is unknown:
 
-    * the constraint: ``P'P = I`` is plausible for the reference, but with the objective above directions without
-      variance would be its solution, so the constraint is on the embedded images;
+    * the constraint: ``P'P = I`` is plausible for the reference, but with the objective above the minimum would then
+      choose directions without variance, so the constraint is on the embedded images;
     * the rank is a setting, in place of a penalty on the smallest singular values of P;
     * the dictionary has a ridge penalty, in place of atoms of length one at most;
     * the members of the ensemble differ in their classes; their scores are averaged.

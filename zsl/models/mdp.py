@@ -34,8 +34,9 @@ class MDP(TransductiveModel):
     The steps are those of the authors' code. They take features as they are, with d = 80 (AwA) or 400 (CUB):
     ``model.scale_features=false feature.centre=false feature.l2=false dataset.semantics.centre=false
     dataset.semantics.l2=false``. If no variance at all is positive, which they leave open, all are the mean variance of
-    the seen classes. The published accuracies count images. A signed code may give variances far from those of any seen
-    class: on validation classes of ``cifar_awa`` k-means, which needs none, is better than the mixture.
+    the seen classes. The published accuracies are per image, not per class. A signed code may give variances far from
+    those of any seen class: on validation classes of ``cifar_awa`` k-means, which needs none, is better than the
+    mixture.
 
     The joint analysis needs the training images, so the fitted model, and its file, hold them.
 

@@ -21,9 +21,9 @@ class MFMRStyle(InductiveModel):
         + \lambda_a \operatorname{tr}(U L_a U^\top) + \gamma \|U\|_F^2
 
     X (n, p) are features, Y (n, C) one-hot labels and S (C, q) attributes, so that ``Y S`` are the attributes Z of the
-    images. L_f (p, p) and L_a (q, q) are Laplacians of graphs of neighbours among the features and among the
-    attributes. The minimiser U (p, q) solves ``(lam_f L_f + gamma I) U + U (Z'Z + lam_a L_a) = X'Z``. An image x gets
-    the class u whose prototype ``s_u U'`` is most similar to x.
+    images. L_f (p, p) and L_a (q, q) are Laplacians of graphs of neighbours among the p dimensions of the features and
+    among the q attributes. The minimiser U (p, q) solves ``(lam_f L_f + gamma I) U + U (Z'Z + lam_a L_a) = X'Z``. An
+    image x gets the class u whose prototype ``s_u U'`` is most similar to x.
 
     Parameters
     ----------

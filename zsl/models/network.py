@@ -1,6 +1,6 @@
 """Small networks from attributes to features in plain NumPy: layers with their derivatives, and Adam.
 
-A network sees tens to hundreds of rows, one for each class, so a CPU is enough and no other library is needed.
+The inputs are tens to hundreds of rows at a time, so a CPU is enough and no other library is needed.
 """
 
 from __future__ import annotations

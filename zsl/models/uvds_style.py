@@ -60,14 +60,14 @@ class UVDSStyle(InductiveModel):
     Notes
     -----
     The published objective is not known to us in full. Certain are the latent space between attributes and features,
-    the dual graph and a rotation that spreads variance evenly over the dimensions. What differs, or is unknown:
+    the dual graph (of features and of attributes), a rotation that spreads variance evenly over the dimensions, and
+    that attributes of single images are used where a data set has them. What differs, or is unknown:
 
     * the rotation is applied after training, to P and Q (:func:`even_rotation`). It leaves J and all prototypes as they
       are, so it matters only to a method that then quantises or drops dimensions. ``orthogonal`` is another reading;
     * the graph of attributes has weights between classes, which the images of these classes share;
     * the weights and the latent dimension;
-    * the classifier: the reference trains one on synthesised images, here prototypes take their place;
-    * attributes of single images are used where a dataset has them, as in the reference.
+    * the classifier: the reference trains one on synthesised images, here prototypes take their place.
 
     The published numbers are with VGG19 features on the standard splits.
 

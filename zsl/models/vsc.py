@@ -38,9 +38,10 @@ class VisualStructure(TransductiveModel):
     .. math:: \min_f \tfrac{1}{2C} \sum_c \|f(s_c) - b_c\|^2 + \lambda \sum_{u,k} P_{uk} \|f(a_u) - c_k\|^2
 
     b_c are the mean features of the seen classes and c_k the centres of k-means with as many clusters as there are
-    classes to choose from, all scaled to unit length. The weights P (M, K) of classes and clusters depend on f; each
-    subclass has its own. Lambda = 0 is the method VCL of the paper, which does not look at the test images. The score
-    is the product of the image with f(a_u), scaled to unit length, which ranks classes as their distance does.
+    classes to choose from, all scaled to unit length. The weights P (M, K) of classes and clusters depend on f; each of
+    the three methods defines its own. Lambda = 0 is the method VCL of the paper, which does not look at the test
+    images. The score is the product of the image with f(a_u), scaled to unit length, which ranks classes as their
+    distance does.
 
     With ``form="network"``, f is the authors' perceptron: two hidden layers with leaky ReLU (0.2), outputs scaled to
     unit length, Xavier's uniform start, Adam at 1e-4 with a weight decay of 5e-4 and ``n_steps`` steps on all classes
@@ -58,7 +59,7 @@ class VisualStructure(TransductiveModel):
     ----------
     form : "ridge" or "network"
     lam : float >= 0, optional
-        ``None``: 0.001 for the network, as in the authors' code; for the ridge form the value that gives an unseen
+        ``None``: 0.001 for the network, the authors' value for WDVSc; for the ridge form the value that gives an unseen
         class the weight of a seen one.
     gamma : float >= 0
         Penalty of the ridge form.

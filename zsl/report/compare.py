@@ -1,6 +1,6 @@
 """Methods on the same splits: ``zsl report compare FOLDER [METRIC]``.
 
-Runs of different data, features or kinds of split are never put in one table.
+This table takes runs of one data set, feature and kind of split; :mod:`zsl.report.overall` joins several.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from zsl.checks import Array
 from zsl.report.compare import method_of, runs_by_split
 from zsl.report.formats import NONE, Table, number
 from zsl.report.statistics import Difference, mean_ranks, pooled
@@ -29,8 +30,8 @@ def block_of(row: Mapping[str, Any]) -> str:
 def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Table], dict[str, Figure]]:
     """A table of all methods over blocks, a block being a data set with a kind of split, and rank diagrams.
 
-    Inductive and transductive methods are ranked apart. A method that lacks a block has no mean and no rank. The first
-    column of differences is the mean over blocks of the paired differences to the best method.
+    Inductive and transductive methods are ranked apart. A method that lacks a block has no mean and no rank.
+    ``to best`` is the mean over data sets of the paired differences to the best method.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
     Returns
     -------
     tables, figures
-        One table and one figure for each protocol that has methods.
+        One table for each protocol that has methods; a figure where at least two of them have all of several blocks.
 
     Raises
     ------
@@ -59,7 +60,7 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
     named["other"] = named["split_name"] != "random"
     blocks = list(named.sort_values(["dataset", "other", "split_name"])["block"])
     values = {block: runs_by_split(part, metric) for block, part in records.groupby("block")}
-    sizes = {b: records.loc[records["block"] == b, ["n_unseen", "n_seen"]].iloc[0] for b in blocks}
+    sizes = {b: records.loc[records["block"] == b, ["dataset", "n_unseen", "n_seen"]].iloc[0] for b in blocks}
     groups = dict([*records.groupby("method")])
     transductive = {m: is_transductive(part["key"].iloc[0]["information_used"]) for m, part in groups.items()}
     tables: list[Table] = []
@@ -78,7 +79,8 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
         if len(complete) > 1 and len(blocks) > 1:
             from zsl.report.figures import figure_of, rank_diagram
 
-            figures[table.name] = figure_of(rank_diagram(ranks, len(blocks), f"mean rank of {protocol} methods"))
+            n_data = records["dataset"].nunique()
+            figures[table.name] = figure_of(rank_diagram(ranks, n_data, f"mean rank of {protocol} methods"))
     return tables, figures
 
 
@@ -113,13 +115,19 @@ def _table(
 def _difference(
     first: str, second: str, values: Mapping[str, pd.DataFrame], sizes: Mapping[str, pd.Series]
 ) -> Difference | None:
-    """The paired difference of two methods, averaged over the blocks that both have."""
-    pairs = []
+    """The paired difference of two methods, averaged over the data sets that both have.
+
+    Kinds of split of one data set share its classes, so their splits count as splits of one data set.
+    """
+    parts: dict[str, list[Array]] = {}
+    shares = {}
     for block, found in values.items():
         if first in found.index and second in found.index:
-            d = (found.loc[first] - found.loc[second]).dropna().to_numpy()
-            if len(d) > 1:
-                pairs.append((d, float(sizes[block]["n_unseen"]), float(sizes[block]["n_seen"])))
+            data = str(sizes[block]["dataset"])
+            parts.setdefault(data, []).append((found.loc[first] - found.loc[second]).dropna().to_numpy())
+            shares[data] = float(sizes[block]["n_unseen"]), float(sizes[block]["n_seen"])
+    pairs = [(np.concatenate(d), *shares[data]) for data, d in parts.items()]
+    pairs = [pair for pair in pairs if len(pair[0]) > 1]
     return pooled(pairs) if pairs else None
 
 
@@ -130,11 +138,12 @@ def _notes(
     most = np.max([*counts.values()], axis=0)
     short = [f"{m} ({sum(c)} of {most.sum()} runs)" for m, c in counts.items() if (np.array(c) < most).any()]
     notes = [
-        f"Each column is the mean over {', '.join(map(str, dict.fromkeys(most)))} splits; 10:1 is the mean over all "
-        "columns where the largest unseen class has ten times the test images of the smallest. rank is over the "
-        "columns, among the methods that have all of them. to best is the mean over columns of the differences split "
-        "by split; p is two-sided for this one comparison, with the Nadeau-Bengio variance for overlapping splits "
-        "within a column. With many rows some p fall below 0.05 by chance.",
+        f"Each column is the mean over {', '.join(map(str, dict.fromkeys(most)))} splits. 10:1 is the mean over all "
+        "columns of the same fits tested on a part of the images, in which the largest unseen class has ten times the "
+        "images of the smallest. rank is the mean rank over the columns, among the methods that have all of them. "
+        "to best is the mean over data sets of the differences split by split; p is two-sided for this one comparison, "
+        "with the Nadeau-Bengio variance for overlapping splits of a data set. With many rows some p fall below 0.05 "
+        "by chance.",
     ]
     if short:
         notes.append(f"Not complete: {', '.join(short)}.")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _LINE, _SCALE = 0.15, 0.75
 
 
-def rank_diagram(ranks: Mapping[str, float], n_blocks: int, title: str, *, ax: Axes | None = None) -> Axes:
+def rank_diagram(ranks: Mapping[str, float], n_data: int, title: str, *, ax: Axes | None = None) -> Axes:
     """Draw methods as points at their mean ranks, best first, with the critical difference as a bar and a band.
 
     Two methods whose ranks differ by less than the critical difference cannot be told apart at the 5 % level by these
@@ -27,20 +27,20 @@ def rank_diagram(ranks: Mapping[str, float], n_blocks: int, title: str, *, ax: A
     ----------
     ranks : mapping
         Mean rank of each method over the data sets; 1 is best.
-    n_blocks : int
-        Number of data sets.
+    n_data : int
+        Number of data sets. Several kinds of split of one data set count once, because they share its classes.
     title : str
         Stands under the axis.
 
     Examples
     --------
-    >>> ax = rank_diagram({"a": 1.2, "b": 1.8, "c": 3.0}, n_blocks=8, title="mean rank")
+    >>> ax = rank_diagram({"a": 1.2, "b": 1.8, "c": 3.0}, n_data=8, title="mean rank")
     >>> [text.get_text() for text in ax.get_yticklabels()]
     ['a', 'b', 'c']
     """
     names = sorted(ranks, key=lambda name: ranks[name])
     values = np.array([ranks[name] for name in names])
-    width = critical_difference(len(names), n_blocks)
+    width = critical_difference(len(names), n_data)
     ax = axes(ax, height=_SCALE + _LINE * len(names))
     places = np.arange(len(names))
     ax.axvspan(values[0], values[0] + width, color=COLOURS[5], alpha=0.25, lw=0)
@@ -53,5 +53,5 @@ def rank_diagram(ranks: Mapping[str, float], n_blocks: int, title: str, *, ax: A
     ax.annotate(
         f"critical difference {width:.1f}", (values[0], -1.0), (0, 3), textcoords="offset points", fontsize=SMALL
     )
-    ax.set_xlabel(f"{title}\nover {n_blocks} data sets (1 is best)", fontsize=TEXT)
+    ax.set_xlabel(f"{title}\nover {n_data} data sets (1 is best)", fontsize=TEXT)
     return ax
