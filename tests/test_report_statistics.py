@@ -231,6 +231,7 @@ def test_inductive_and_transductive_methods_have_tables_of_their_own_and_tuned_r
     assert [[row[0] for row in table.rows] for table in tables] == [["a", "b"], ["t"]]
     assert float(tables[0].rows[0][1]) == 0.6
     assert tables[1].rows[0][-1] == "class prior: classes are equally frequent"
+    assert [row[-2] for row in tables[0].rows] == ["tuned", "as given"]
     assert figures == {}
 
 

@@ -106,7 +106,7 @@ def _table(
             number(uneven.mean() if len(uneven) == len(blocks) else None, 3), number(ranks.get(method), 1),
             number(paired.mean if paired else None, 3, sign=True), number(paired.p if paired else None, 2),
             number(mine["time_fit_s"].mean(), 2), number(tuned, 1),
-            ", ".join(dict.fromkeys("as given" if s.startswith("none") else "tuned" for s in mine["selection"])),
+            ", ".join(dict.fromkeys("tuned" if s == SELECTED else "as given" for s in mine["selection"])),
             "; ".join(u for u in uses if not u.startswith("unlabelled test images")) or NONE,
         ])  # fmt: skip
     return table
