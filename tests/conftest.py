@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,24 @@ def central_differences(value: Callable[[np.ndarray], float], x: np.ndarray, ste
     d = step * np.eye(len(x))
     near, far = (np.array([value(x + k * e) - value(x - k * e) for e in d]) for k in (1, 2))
     return (8 * near - far) / (12 * step)
+
+
+def models(slow: Collection[str] = ()) -> list:
+    """Every model of conf/model/ as a parameter of tests that fit it; without a package that it needs they skip."""
+    from zsl.config import options, without_package
+
+    absent = without_package("model")
+    return [
+        pytest.param(
+            name,
+            marks=[
+                *([pytest.mark.slow] if name in slow else []),
+                *([pytest.mark.skip(f"{absent[name]} is not installed: pip install -e '.[{absent[name]}]'")]
+                  if name in absent else []),
+            ],
+        )
+        for name in options("model")
+    ]  # fmt: skip
 
 
 def for_any_number_of_threads(run: Callable[[], np.ndarray]) -> None:

@@ -49,7 +49,7 @@ FENCES = {
     "mlflow": {"tracking", "predict"},
     "matplotlib": {"report"},
     "plotly": {"report"},
-    "torch": {"extract"},
+    "torch": {"extract", "models"},
     "onnxruntime": {"extract"},
     "spams": {"bench"},
     "hydra": {"config", "main", "experiment"},

@@ -15,8 +15,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from conftest import models
 from zsl import CoupledDictionaries, UserError, ZeroShotClassifier, compose, run
-from zsl.config import options
 from zsl.data.preprocess import Preprocess
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
@@ -25,7 +25,8 @@ from zsl.model_selection import ClassFold
 from zsl.models import ESZSL, Ridge
 from zsl.runs import model_file
 
-FEW = {"coupled": ["model.n_iter=1"], "cmt": ["model.max_iter=20"], "bucher_metric": ["model.max_iter=20"]}
+FEW = {"coupled": ["model.n_iter=1"], "cmt": ["model.max_iter=20"], "bucher_metric": ["model.max_iter=20"],
+       "fclswgan": ["model.n_epochs=2"]}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def test_classes_without_images_are_recognised(raw, table, names):
     assert classifier.predict_attributes(raw.X_unseen[:3]).shape == (3, table.shape[1])
 
 
-@pytest.mark.parametrize("model", options("model"))
+@pytest.mark.parametrize("model", models())
 def test_a_run_is_a_thin_layer_over_the_classifier(tmp_path, model):
     cfg = compose(
         ["dataset=synthetic", "tracking=none", "save_precision=double", f"model={model}", *FEW.get(model, ())]

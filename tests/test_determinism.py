@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from conftest import ROOT
+from conftest import ROOT, models
 from zsl import ZeroShotClassifier, compose, run
-from zsl.config import options
 from zsl.experiment.loading import load
 from zsl.experiment.run import steady_products
 from zsl.experiment.setup import checked
@@ -123,7 +122,7 @@ def test_ways_to_start_a_process_agree_to_the_bit(method):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", options("model"))
+@pytest.mark.parametrize("model", models())
 def test_every_model_agrees_to_the_bit_for_any_number_of_threads(model):
     overrides = ["tracking=none", f"model={model}"]
     found = []

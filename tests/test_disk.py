@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from commands import zsl
+from conftest import models
 from zsl import ZeroShotClassifier, compose, run
 from zsl.config import options
 from zsl.errors import UserError
@@ -209,7 +210,7 @@ def test_a_sweep_that_keeps_no_models_says_so_once(tmp_path):
 # --- precision ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", options("model"))
+@pytest.mark.parametrize("model", models())
 def test_single_precision_gives_the_labels_of_the_fitted_classifier(tmp_path, model):
     """On the test images of digits, with every stage."""
     setup = checked(compose(["dataset=digits", "tracking=none", f"model={model}"]))

@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
+from conftest import models
 from zsl.config import compose, options, resolve
 from zsl.config.objects import build
 from zsl.data import splits
@@ -24,7 +25,9 @@ from zsl.inference import Inference
 from zsl.inference.rules import TRANSDUCTIVE
 from zsl.models import TransductiveModel
 
-MODELS = options("model")
+EVERY = options("model")
+# For tests that fit: training may need a package that is not installed.
+MODELS = models()
 # Smaller settings for checks of behaviour, which need no converged fit.
 QUICK = {"n_iter": 1, "n_atoms": 25, "n_epochs": 10, "lr": 10.0, "max_iter": 40}
 
@@ -100,7 +103,7 @@ def test_constructor_stores_and_fit_mutates_nothing(name, easy):
     assert isinstance(model.information, tuple)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY)
 def test_every_model_goes_with_the_rule_that_is_chosen_by_itself(name):
     inference = Inference()
     inference.check(new(name))
@@ -116,7 +119,7 @@ def test_a_model_that_looks_at_all_test_images_says_so(name, easy):
     assert isinstance(model, TransductiveModel) == (TRANSDUCTIVE in model.information)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY)
 def test_before_fit_it_says_so(name, easy):
     with pytest.raises(UserError, match=r"call fit\(X, y, Z, Z_unseen\) first"):
         new(name).scores(easy.X_unseen)
@@ -181,12 +184,23 @@ def test_beats_chance_on_simulated_data(name):
 
 
 # Descents that take minutes over all choices.
-LONG = {"bucher_metric", "cmt", "coupled"}
+LONG = {"bucher_metric", "cmt", "coupled", "fclswgan"}
 SLOW = LONG | {"bidilel", "conse", "costa", "dap", "iap", "kernel_eszsl", "sse", "sync"}
-SLOW |= {"dsrl_style", "gmmn_style", "jlse_style", "uvds_style", "bmvsc", "cdvsc", "wdvsc", "class_norm", "mdp"}
+SLOW |= {
+    "dsrl_style",
+    "fclswgan",
+    "gmmn_style",
+    "jlse_style",
+    "uvds_style",
+    "bmvsc",
+    "cdvsc",
+    "wdvsc",
+    "class_norm",
+    "mdp",
+}
 
 
-@pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow if m in SLOW else ()) for m in MODELS])
+@pytest.mark.parametrize("name", models(slow=SLOW))
 def test_beats_chance_on_digits(name):
     # Which three digits are unseen matters more than the method: accuracies go from 0.2 to 0.9. Over all 120 choices
     # every class is unseen equally often; random scores would have a mean of 1/3 with a deviation of 0.01.
@@ -211,9 +225,7 @@ def test_iap_on_digits_is_as_good_as_its_formula():
     assert abs(np.mean(ours) - np.mean(formula)) < 0.002
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(m, marks=pytest.mark.slow if m == "bucher_metric" else ()) for m in MODELS]
-)
+@pytest.mark.parametrize("name", models(slow={"bucher_metric"}))
 def test_near_chance_when_attributes_are_shuffled(name):
     # Single shuffles vary widely (a shuffle may leave a class near its place), their mean does not.
     raw = load(checked(compose(["dataset=synthetic", "tracking=none"])))
@@ -223,7 +235,7 @@ def test_near_chance_when_attributes_are_shuffled(name):
     assert abs(mean - 0.2) < 0.07
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY)
 def test_the_constructor_has_the_settings_of_the_file(name):
     # The class and the command must have the same defaults.
     file = new(name)
@@ -235,11 +247,7 @@ def test_the_constructor_has_the_settings_of_the_file(name):
             assert given == default or f.name == "solver", f.name
 
 
-NUMBERS = [
-    (m, f.name) for m in MODELS for f in fields(new(m)) if f.init and isinstance(getattr(new(m), f.name), int | float)
-]
-
-
+BUT_COUPLED = [m for m in MODELS if m.values != ("coupled",)]
 # One model of each base class suffices where the base class does the checking.
 BASES = ["coupled", "eszsl"]
 
@@ -256,7 +264,13 @@ def test_a_number_that_makes_no_sense_is_refused(name, setting, easy):
 
 
 @pytest.mark.parametrize(
-    ("name", "setting"), [(m, s) for m, s in NUMBERS if m != "coupled" and type(getattr(new(m), s)) is float]
+    ("name", "setting"),
+    [
+        pytest.param(*m.values, f.name, marks=m.marks)
+        for m in BUT_COUPLED
+        for f in fields(new(*m.values))
+        if f.init and type(getattr(new(*m.values), f.name)) is float
+    ],
 )
 def test_extreme_penalties_and_steps_end_in_finite_scores_or_a_sentence(name, setting, easy):
     node = {k: v for k, v in QUICK.items() if k != setting and k in {f.name for f in fields(new(name))}}
@@ -296,7 +310,7 @@ def _odd(easy):
     }
 
 
-@pytest.mark.parametrize("name", [m for m in MODELS if m != "coupled"])
+@pytest.mark.parametrize("name", BUT_COUPLED)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_odd_data_end_in_finite_scores_or_a_sentence(name, easy, dtype):
     for what, (X, y, Z, U) in _odd(easy).items():
@@ -352,7 +366,7 @@ def test_labels_that_number_no_classes_are_refused(name, easy):
             new(name, quick=True).fit(X, wrong, Z, U)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY)
 def test_its_grid_is_made_of_its_settings_and_every_value_is_accepted(name):
     node = configuration(f"model={name}", "dataset=synthetic")["model"]
     grid = node.get("grid", {})

@@ -17,6 +17,7 @@ from zsl.config.registry import (
     inference_arguments,
     inference_preset,
     options,
+    without_package,
 )
 from zsl.config.trust import check_allowed
 
@@ -45,4 +46,5 @@ __all__ = [
     "quote_options",
     "resolve",
     "swept_values",
+    "without_package",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ DATA = ("dataset", "split", "subset")
 """Keys that decide which data is used; in a run's digest the content of the data stands for them."""
 TUNABLE = ("model", "solver", "inference", "feature", "dataset.semantics")
 """What tuning may change; everything else decides what the folds are made of."""
-OF_A_MODEL = ("grid", "checkpoint", "checkpoint_minutes")
-"""Keys of a model that do not change its result: the grid of tuning, and interruption."""
-DESCRIPTIVE = ("_target_", "_partial_", "datasets", "grid")
+OF_A_MODEL = ("grid", "needs", "checkpoint", "checkpoint_minutes")
+"""Keys of a model that do not change its result: the grid of tuning, a package it needs, and interruption."""
+DESCRIPTIVE = ("_target_", "_partial_", "datasets", "grid", "needs")
 """Keys of a YAML file that describe the file; they are no arguments of what it builds."""
 
 
@@ -40,6 +41,20 @@ def groups() -> list[str]:
 def options(group: str) -> list[str]:
     """The options of a group: the registry of datasets, models, solvers, ..."""
     return sorted(p.stem for p in (conf_dir() / group).glob("*.yaml"))
+
+
+def without_package(group: str) -> dict[str, str]:
+    """The options whose file ``needs`` a package that is not installed, each with that package.
+
+    Examples
+    --------
+    >>> without_package("solver")
+    {}
+    """
+    from omegaconf import OmegaConf
+
+    needs = {o: OmegaConf.load(conf_dir() / group / f"{o}.yaml").get("needs") for o in options(group)}
+    return {option: package for option, package in needs.items() if package and find_spec(package) is None}
 
 
 @cache

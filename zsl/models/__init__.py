@@ -17,6 +17,7 @@ from zsl.models.dipl import DIPL
 from zsl.models.dsrl_style import DSRLStyle
 from zsl.models.eszsl import ESZSL
 from zsl.models.exem import EXEM
+from zsl.models.fclswgan import FCLSWGAN
 from zsl.models.gfzsl import GFZSL, GFZSLTransductive
 from zsl.models.gmmn_style import GMMNStyle
 from zsl.models.iap import IAP
@@ -47,6 +48,7 @@ __all__ = [
     "DIPL",
     "ESZSL",
     "EXEM",
+    "FCLSWGAN",
     "GFZSL",
     "IAP",
     "MDP",

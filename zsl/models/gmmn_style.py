@@ -9,11 +9,11 @@ import numpy as np
 from zsl.checks import Array, Count, Fraction, Positive, Seed
 from zsl.linalg import class_means, squared_distances
 from zsl.models.base import GridCache, InductiveModel
-from zsl.models.network import Adam, Linear, Network, Rectifier
+from zsl.models.generated import generator, inputs, whitening
+from zsl.models.network import Adam
 
-# The bandwidths of the kernels as multiples of a typical distance, and the slope of the leaky rectifier.
+# The bandwidths of the kernels as multiples of a typical distance.
 _WIDTHS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-_LEAK = 0.2
 
 
 @dataclass(eq=False, repr=False)
@@ -109,11 +109,7 @@ class GMMNStyle(InductiveModel):
                 values.append(value)
             self.discrepancy_.append(float(np.mean(values)))
         self.noise_ = rng.standard_normal((self.n_generated, d))
-        R = np.vstack([G - G.mean(axis=0) for G in (self.generate(s) for s in S)])
-        e, V = np.linalg.eigh(R.T @ R / len(R))
-        e = (1 - self.shrinkage) * e + self.shrinkage * e.mean()
-        # Without any spread distances stay Euclidean.
-        self.whiten_ = V / np.sqrt(e if e.mean() > 1e-12 * typical**2 / p else np.ones_like(e))
+        self.whiten_ = whitening((self.generate(s) for s in S), self.shrinkage, 1e-12 * typical**2 / p)
 
     def loss(self, weights: list[Array], s: Array, noise: Array, X: Array, typical: float) -> tuple[float, list[Array]]:
         """The squared discrepancy between X (N, p) and images of the class s (q,), and its gradient in the weights."""
@@ -128,17 +124,6 @@ class GMMNStyle(InductiveModel):
     def _scores(self, X: Array, S: Array) -> Array:
         M = np.array([self.generate(s).mean(axis=0) for s in S])
         return (-0.5 * squared_distances(X @ self.whiten_, M @ self.whiten_)).astype(self.dtype_)
-
-
-def generator(weights: list[Array]) -> Network:
-    """The generator with these W and b of its two linear layers."""
-    W1, b1, W2, b2 = weights
-    return Network([Linear(W1, b1), Rectifier(_LEAK), Linear(W2, b2)])
-
-
-def inputs(s: Array, noise: Array) -> Array:
-    """Inputs (G, q + d) of the generator for one class s (q,) and noise (G, d)."""
-    return np.hstack([np.broadcast_to(s, (len(noise), len(s))), noise])
 
 
 def mmd2(X: Array, G: Array, widths: Array) -> tuple[float, Array]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from zsl.config import is_sweep
+from zsl.config import is_sweep, without_package
 from zsl.errors import UserError
 from zsl.report import cells, filling
 
@@ -23,7 +23,8 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
     Returns
     -------
     sweeps, lacking
-        Of each sweep a title and the arguments of ``zsl.main``; and why data is left out, by name.
+        Of each sweep a title and the arguments of ``zsl.main``; and why data, or a model whose package is missing, is
+        left out, by name.
 
     Raises
     ------
@@ -47,6 +48,7 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
     chosen = [""] if "dataset" in named else [one for one in stage["data"] if one in data or data == [""]]
     found: list[Sweep] = []
     lacking: dict[str, str] = {}
+    absent = {} if "model" in named else without_package("model")
     for block in chosen:
         for split in [""] if "split" in named else stage["splits"]:
             words = [o for o in _data(block, split) if cells.key_of(o) not in named]
@@ -54,9 +56,12 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
             if why := lacking.get(block) or filling.cannot_read(["experiment=compare", *words, *fixed]):
                 lacking[block] = why
                 continue
-            for sweep in _sweeps(stage["sweeps"], named):
+            for sweep in _sweeps(stage["sweeps"], named, absent):
                 mine = [o for o in sweep if cells.key_of(o) not in named]
                 found.append((f"{block} {split}".strip(), ["experiment=compare", *words, *mine, *extra]))
+    # Data comes first: if all of it is missing, that is what ends the command.
+    for model, package in absent.items():
+        lacking[model] = f"it needs {package}, and {package} is not installed; pip install -e '.[{package}]'."
     return found, lacking
 
 
@@ -66,13 +71,13 @@ def _data(block: str, split: str) -> list[str]:
     return [f"split={split}" if cells.key_of(o) == "split" and split else o for o in known]
 
 
-def _sweeps(parts: Sequence[str], named: set[str]) -> list[list[str]]:
-    """The overrides of each sweep over models and rules; one sweep where the user names the model."""
+def _sweeps(parts: Sequence[str], named: set[str], absent: Collection[str]) -> list[list[str]]:
+    """The overrides of each sweep over models and rules but the absent ones; one where the user names the model."""
     node = cells.layout()["compare"]
     if "model" in named:
         return [[]]
-    slow = ",".join(node["slow"])
-    fast = f"model=glob(*,exclude=[coupled,{slow}])"
+    slow = ",".join(model for model in node["slow"] if model not in absent)
+    fast = f"model=glob(*,exclude=[{','.join(dict.fromkeys(['coupled', *node['slow'], *absent]))}])"
     rules = [[*rule, "tune=none"] for rule in node["rules"]]
     known = {"fast": [[fast]], "slow": [[f"model={slow}", "tune=none"]], "tuned": [[f"model={slow}"]], "rules": rules}
     return [sweep for part in parts for sweep in known[part]]
