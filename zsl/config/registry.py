@@ -53,7 +53,7 @@ def without_package(group: str) -> dict[str, str]:
     """
     from omegaconf import OmegaConf
 
-    needs = {o: OmegaConf.load(conf_dir() / group / f"{o}.yaml").get("needs") for o in options(group)}
+    needs = {o: OmegaConf.select(OmegaConf.load(conf_dir() / group / f"{o}.yaml"), "needs") for o in options(group)}
     return {option: package for option, package in needs.items() if package and find_spec(package) is None}
 
 
