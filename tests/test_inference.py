@@ -119,3 +119,47 @@ def test_statistics_are_needed_by_some_rules_alone(fitted):
     assert Inference("agnostic", "csls", settings={"csls": {"base": "visual"}}).needs_statistics(model)
     with pytest.raises(UserError, match="needs statistics of the seen classes"):
         Inference("agnostic", "visual").predict(model, np.eye(40), np.eye(20))
+
+
+def test_a_transductive_model_is_refused_where_an_inductive_stage_must_come_first():
+    from zsl.models import VSOP
+
+    with pytest.raises(UserError, match=r"VSOP is transductive by itself; set inference\.fallback=false\.$"):
+        Inference(labels="mixture", fallback=True).check(VSOP())
+    Inference(labels="mixture").check(VSOP())
+
+
+@pytest.mark.parametrize("rule", ["mixture", "spread"])
+def test_given_shares_are_those_of_the_unseen_classes_only(rule, tmp_path):
+    shares = [0.3, 0.3, 0.2, 0.1, 0.1]
+    inference = Inference("agnostic", rule, settings={rule: {"class_prior": shares}})
+    loaded = zsl.load_dataset("synthetic", overrides=("feature.centre=false", "feature.l2=false"))
+    table = dict(zip(loaded.class_names, loaded.attributes))
+    y = np.array(loaded.class_names)[loaded.seen[loaded.y]]
+    classifier = zsl.ZeroShotClassifier(zsl.models.Ridge(), inference=inference).fit(loaded.X, y, table)
+    # A saved classifier can be read, although the shares fit no other number of classes.
+    classifier.save(tmp_path / "model.skops")
+    again = zsl.ZeroShotClassifier.load(tmp_path / "model.skops")
+    np.testing.assert_array_equal(again.predict(loaded.X_unseen), classifier.predict(loaded.X_unseen))
+    given = f"inference.{rule}.class_prior={shares}"
+    base = ["dataset=synthetic", "model=ridge", "inference.attributes=agnostic", f"inference.labels={rule}", given]
+    for more, why in (("tune=class_cv", "tune"), ("evaluation.generalized=true", "evaluation.generalized")):
+        with pytest.raises(
+            UserError, match=rf"{rule}\.class_prior has a share for each unseen class, and {why} predicts"
+        ):
+            run(compose([*base, more, "tracking=none"]))
+    with pytest.raises(UserError, match=r"and evaluation\.calibrate predicts among other classes"):
+        run(compose([*base, "evaluation.calibrate=true", "tracking=none"]))
+
+
+def test_a_single_image_with_a_class_prior_takes_what_its_scores_say():
+    from zsl.inference import spread
+    from zsl.inference.mixture import mixture
+    from zsl.inference.statistics import SeenStatistics
+
+    seen = SeenStatistics(np.eye(3), np.eye(3), np.eye(3), concentration=10.0)
+    for c in range(3):
+        image = np.eye(3)[c : c + 1] + 0.1
+        for prior in ("uniform", "em"):
+            assert mixture(image, image, seen, class_prior=prior).argmax() == c
+            assert spread(image, np.eye(3), class_prior=prior).argmax() == c

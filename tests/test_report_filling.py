@@ -253,6 +253,13 @@ def test_compare_runs_what_data_is_here_and_names_what_is_not(tmp_path, started,
     assert "inference=aag,taaw" in of_digits[2]
 
 
+def test_a_model_that_is_named_runs_as_in_its_stage(tmp_path, started, nothing_shown):
+    command.main(["compare", str(tmp_path), "--run", "stage=quick", "model=coupled,jlse_style,eszsl"])
+    assert [words[5:-1] for words in started] == [
+        ("model=eszsl",), ("model=jlse_style", "tune=none"), ("model=coupled", "inference=aag,taaw", "tune=none"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [("stage=all", "stage=all does not exist; there is: quick, standard, full"),

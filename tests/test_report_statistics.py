@@ -158,7 +158,7 @@ def test_two_results_for_one_method_and_split_are_refused():
     records = [*methods(), deepcopy(methods()[0])]
     assert len(compare(frame(records)).rows) == 2
     records[-1]["metrics"]["acc_class"] += 0.1
-    with pytest.raises(UserError, match="run twice on one split"):
+    with pytest.raises(UserError, match=r"run twice on one split, with different results, in run\d and run\d; remove"):
         compare(frame(records))
 
 
@@ -198,6 +198,22 @@ def test_methods_over_several_data_sets_by_hand():
     assert_allclose(rows["a"]["to best"], -0.05)
     assert any("Not complete: c (3 of 6 runs)" in note for note in table.notes)
     assert list(figures) == ["methods_inductive"]
+
+
+def test_two_kinds_of_split_of_one_data_set_are_one_data_set():
+    kinds = {("x", "random"): [0.1, 0.2, 0.3], ("x", "alike"): [0.5, 0.5, 0.5]}
+    better = {("x", "random"): [0.2, 0.4, 0.3], ("x", "alike"): [0.6, 0.7, 0.9]}
+    (table,), _ = overall(frame(several({"a": kinds, "b": better})))
+    rows = {row[0]: dict(zip(table.columns, row)) for row in table.rows}
+    d = np.array([-0.1, -0.2, 0.0, -0.1, -0.2, -0.4])
+    assert_allclose([rows["a"]["to best"], rows["a"]["p"]], [d.mean(), corrected_t(d, 2, 20).p])
+
+
+def test_runs_that_do_not_stand_in_one_column_are_refused_over_several_data_sets_too():
+    found = several({"a": {A: [0.1, 0.2, 0.3], B: [0.5, 0.5, 0.5]}, "b": {A: [0.3, 0.2, 0.4], B: [0.4, 0.4, 0.7]}})
+    found[-1]["key"]["feature"] = {"name": "other"}
+    with pytest.raises(UserError, match="differ in their feature"):
+        overall(frame(found))
 
 
 def test_the_pooled_difference_is_the_corrected_test_on_one_data_set_and_sharper_on_more():

@@ -301,7 +301,8 @@ def test_random_search_draws_different_points_under_its_seed():
         ("tune.grid={model.gamma:1}", "a list with at least one value"),
         ("tune.grid={model.gamma:[-1]}", "model.gamma=-1 is not accepted"),
         ("tune.search=best", "tune.search='best' is not accepted"),
-        ("tune.n_folds=0", "tune.n_folds=0 is not accepted"),
+        ("tune.n_folds=1", "tune.n_folds=1 is not accepted"),
+        ("tune.grid={model.gamma:{low:1,high:inf}}", "model.gamma.high=inf is not accepted"),
         *((f"tune.grid={{{key}:[1,2]}}", "cannot be tuned")
           for key in ("seed", "split.seed", "subset.images", "evaluation.n_validation_splits")),
     ],

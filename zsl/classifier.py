@@ -343,7 +343,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
             if any(callable(getattr(cls, name, None)) for name in state):
                 raise ValueError("it replaces a method")
             fitted.__dict__.update(state, attributes_=pd.DataFrame(rows, pd.Index(names, dtype=object), columns))
-            if not np.isfinite(fitted.predict_stages(fitted.example_, "all").scores).all():
+            if not np.isfinite(fitted.predict_stages(fitted.example_).scores).all():
                 raise ValueError("its scores are not finite")
         except Exception as error:  # parts that do not fit together fail in many ways
             raise UserError(f"{path} holds no classifier that works ({reason(error)}); run it again.") from None

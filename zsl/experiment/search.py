@@ -6,14 +6,16 @@ import itertools
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import annotated_types as at
 import numpy as np
 
 from zsl.checks import Count, Seed, check_arguments, check_value
 from zsl.config import TUNABLE
 from zsl.errors import UserError
 
+Finite = Annotated[float, at.Gt(-math.inf), at.Lt(math.inf)]
 _RANGE = {"low", "high", "log", "integer"}
 
 Settings = dict[str, Any]
@@ -91,7 +93,7 @@ def _range(key: str, values: Mapping[str, Any]) -> Range:
         check_value(bool, values.get(name, False), f"tune.grid.{key}.{name}")
     integer = bool(values.get("integer", False))
     for name in ("low", "high"):
-        check_value(int if integer else float, values[name], f"tune.grid.{key}.{name}")
+        check_value(int if integer else Finite, values[name], f"tune.grid.{key}.{name}")
     found = Range(values["low"], values["high"], bool(values.get("log", False)), integer)
     if not found.low < found.high or (found.log and found.low <= 0):
         raise UserError(
@@ -183,7 +185,7 @@ class Tuning:
     grid: Mapping[str, Any]
     search: Search = "grid"
     n_trials: Count = 20
-    n_folds: Count = 5
+    n_folds: Annotated[int, at.Ge(2)] = 5
     repeats: Count = 8
     rule: Literal["one_standard_error", "best"] = "one_standard_error"
     seed: Seed = 0

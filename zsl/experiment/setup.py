@@ -131,6 +131,10 @@ def checked(cfg: DictConfig) -> Setup:
         seed=config["seed"],
     )
     inference.check(classifier.model)
+    tuning = Tuning.of(config["tune"], config["model"], vars(classifier.model))
+    for used, why in ((tuning, "tune"), (evaluation["generalized"], "evaluation.generalized")):
+        if used:
+            inference.check_no_given_shares(why)
     return Setup(
         config=config,
         read=partial(load_table, dataset, feature["name"], source, allow),
@@ -139,7 +143,7 @@ def checked(cfg: DictConfig) -> Setup:
         shuffle_attributes=dataset["shuffle_attributes"],
         classifier=classifier,
         inference=inference,
-        tuning=Tuning.of(config["tune"], config["model"], vars(classifier.model)),
+        tuning=tuning,
         generalized=evaluation["generalized"],
         imbalance=evaluation["imbalance"],
         tracker=build(config["tracking"], "tracking", allow_targets=allow, output_dir=config["output_dir"]),

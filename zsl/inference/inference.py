@@ -100,11 +100,26 @@ class Inference(BaseEstimator):
                 raise UserError(f"inference.{name} does not exist; the rules with settings are: {', '.join(known)}.")
             rule.checked(settings)
         self._check_pair(model)
+        if self.fallback and TRANSDUCTIVE in getattr(model, "information", ()):
+            raise UserError(
+                "inference.fallback=true decides between a transductive rule and the inductive one before it, and "
+                f"{type(model).__name__} is transductive by itself; set inference.fallback=false."
+            )
         if self.fallback and self.one_by_one(model):
             raise UserError(
                 "inference.fallback=true decides whether a transductive rule is used, and this rule is inductive; set "
                 "inference.fallback=false."
             )
+
+    def check_no_given_shares(self, why: str) -> None:
+        """Refuse shares of the unseen classes that were given as numbers where other classes are predicted, too."""
+        for name, settings in (self.settings or {}).items():
+            shares = settings.get("class_prior")
+            if shares is not None and not isinstance(shares, str):
+                raise UserError(
+                    f"inference.{name}.class_prior has a share for each unseen class, and {why} predicts among other "
+                    f"classes; set {why} off, or class_prior to uniform, cpe or em."
+                )
 
     def one_by_one(self, model: Any) -> bool:
         """Whether the answer for an image does not depend on the other test images."""

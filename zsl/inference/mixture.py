@@ -116,7 +116,8 @@ def mixture(
     found = expectation_maximisation(U, start, kappa, evidence, shares=shares, max_iter=max_iter)
     n_iter, proportions = len(found.objective), found.proportions
     log.debug("mixture: %d iterations, mixing proportions %.3f to %.3f", n_iter, proportions.min(), proportions.max())
-    return np.log(np.maximum(found.P, np.finfo(float).tiny))
+    # Where shares alone decide, as for a single image, the base scores tell classes apart.
+    return np.log(np.maximum(found.P, np.finfo(float).tiny)) + (0 if shares is None else _TIE * evidence)
 
 
 def expectation_maximisation(

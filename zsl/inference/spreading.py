@@ -18,6 +18,9 @@ from zsl.linalg import unit_rows
 
 log = logging.getLogger(__name__)
 
+# Weight of labels without a class prior where labels with one are tied; far below any other difference.
+_TIE = 1e-9
+
 
 @dataclass(frozen=True)
 class SpreadReport:
@@ -195,4 +198,7 @@ def with_class_prior(F: Array, class_prior: str | list[float], counted: Array, p
     rows = rows / rows.sum(axis=1, keepdims=True)
     prior = class_shares(class_prior, points[counted], means, rows, rule="spread")
     mass = rows.sum(axis=0)
-    return F * np.divide(prior * counted.sum(), mass, out=np.ones_like(prior), where=mass > 0)
+    scaled = F * np.divide(prior * counted.sum(), mass, out=np.ones_like(prior), where=mass > 0)
+    # Where the prior alone decides, as for a single image, the labels tell classes apart.
+    scaled[counted] += _TIE * rows
+    return scaled

@@ -18,6 +18,7 @@ from zsl.errors import UserError, raise_if_interrupted
 from zsl.evaluation import evaluate
 from zsl.evaluation.calibration import fit_temperature, nll
 from zsl.evaluation.generalized import best_offset
+from zsl.inference import Inference
 from zsl.inference.prediction import Prediction
 from zsl.model_selection.holdout import held_out, random_sets
 from zsl.progress import Bar
@@ -100,6 +101,9 @@ def decide(
     """
     if not fallback and not calibrate:
         return Decision()
+    rules = getattr(classifier, "inference_", classifier.inference)
+    if isinstance(rules, Inference):
+        rules.check_no_given_shares("inference.fallback" if fallback else "evaluation.calibrate")
     everything = calibrate and generalized and len(data.y_test_seen) > 0
     splits = validate(classifier, data, n_splits=n_splits, seed=seed, generalized=everything)
     if calibrate and not splits:

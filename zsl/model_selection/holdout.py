@@ -40,11 +40,14 @@ def folds(data: ZeroShotData, n_folds: Count, seed: Seed, repeats: Count = 1) ->
     Raises
     ------
     UserError
-        If there are fewer than two seen classes.
+        If there are fewer than four seen classes: among the images of a single class every answer is right.
     """
     n = len(data.seen)
-    if n < 2:
-        raise UserError(f"tune=class_cv needs at least two seen classes; {data.name} ({data.split}) has {n}.")
+    if n < 4:
+        raise UserError(
+            f"tune=class_cv needs at least four seen classes, two in each fold, and {data.name} ({data.split}) has "
+            f"{n}; set tune=none."
+        )
     if data.validation:
         if repeats > 1:
             log.info("tune: the published division of the classes is used; tune.repeats changes nothing")

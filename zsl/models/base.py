@@ -6,6 +6,7 @@ Derive a model of your own from :class:`InductiveModel`: it is a dataclass of se
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol, Self, TypeVar, cast
@@ -155,7 +156,10 @@ def _in_range(model: object) -> Iterator[None]:
     """Turn an overflow, as from a penalty of 1e300, into a UserError."""
     try:
         yield
-    except (ArithmeticError, np.linalg.LinAlgError) as error:
+    except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
+        # SciPy reports numbers that are not finite as a ValueError.
+        if isinstance(error, ValueError) and not re.search("infs or NaNs|invalid numeric", str(error)):
+            raise
         raise UserError(
             f"{model} leaves the range of floating point on these data; "
             "scale features and attributes to length 1 and choose settings nearer to the defaults."

@@ -146,7 +146,8 @@ class DSRLStyle(TransductiveModel):
         Y = (first >= np.sort(first, axis=0)[L - count]).astype(np.float64)
         S = normalised(gaussian_weights(neighbours(V, self.n_neighbors), None))
         F = solve_spreading(S, Y, (1 - self.alpha) / self.alpha).F
-        return np.where(F.max(axis=1, keepdims=True) > 1e-9, F, first)
+        # Where all classes start at one image, as with a single one, the similarities decide.
+        return np.where(F.max(axis=1, keepdims=True) > 1e-9, F + 1e-9 * first, first)
 
 
 def parts(X: Array) -> Array:

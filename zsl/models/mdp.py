@@ -85,7 +85,8 @@ class MDP(TransductiveModel):
     S_: Array = field(init=False, repr=False)
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
-        self.X_, self.y_, self.S_ = X, y, class_means(Z, y)
+        # A copy, because the caller may change its own.
+        self.X_, self.y_, self.S_ = shared("X copied", X.copy), y, class_means(Z, y)
 
     def class_codes(self, S: Array) -> Array:
         """Sparse codes (L, C) over the seen classes of classes with attributes S (L, q)."""

@@ -68,7 +68,8 @@ class VSOP(TransductiveModel):
     S_: Array = field(init=False, repr=False)
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
-        self.X_, self.y_, self.S_ = X, y, shared("S", lambda: class_means(Z, y))
+        # A copy, because the caller may change its own.
+        self.X_, self.y_, self.S_ = shared("X copied", X.copy), y, shared("S", lambda: class_means(Z, y))
 
     def _scores(self, X: Array, S: Array) -> Array:
         images = centred(np.vstack([self.X_, X]).astype(np.float64))

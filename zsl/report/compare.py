@@ -35,16 +35,7 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
         was run twice on a split with different results.
     """
     records = records.drop_duplicates("folder").assign(method=lambda r: r["key"].map(method_of))
-    semantics = [key["dataset"]["semantics"].get("source") for key in records["key"]]
-    shuffled = [key["dataset"].get("shuffle_attributes") for key in records["key"]]
-    for what, parts in (
-        ("dataset", (records["dataset"], records["content"], semantics, shuffled)),
-        ("feature", (records["feature"],)),
-        ("split", (records["split_name"], records["n_unseen"])),
-    ):
-        different = sorted({" ".join(map(str, values)) for values in zip(*parts)})
-        if len(different) > 1:
-            raise UserError(f"the runs differ in their {what} and make no table: {'; '.join(different)[:300]}.")
+    check_one_kind(records)
     values = runs_by_split(records, metric)
     runs = dict([*records.groupby("method")])
     transductive = pd.Series({m: is_transductive(runs[m]["key"].iloc[0]["information_used"]) for m in values.index})
@@ -84,6 +75,26 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
     return out
 
 
+def check_one_kind(records: pd.DataFrame) -> None:
+    """Refuse runs of different data, features or kinds of split, whose results do not stand in one column.
+
+    Raises
+    ------
+    UserError
+        With what differs.
+    """
+    semantics = [key["dataset"]["semantics"].get("source") for key in records["key"]]
+    shuffled = [key["dataset"].get("shuffle_attributes") for key in records["key"]]
+    for what, parts in (
+        ("dataset", (records["dataset"], records["content"], semantics, shuffled)),
+        ("feature", (records["feature"],)),
+        ("split", (records["split_name"], records["n_unseen"])),
+    ):
+        different = sorted({" ".join(map(str, values)) for values in zip(*parts)})
+        if len(different) > 1:
+            raise UserError(f"the runs differ in their {what} and make no table: {'; '.join(different)[:300]}.")
+
+
 def runs_by_split(records: pd.DataFrame, metric: str) -> pd.DataFrame:
     """The metric with a row for each method (the column ``method``) and a column for each split; NaN where none ran.
 
@@ -96,9 +107,12 @@ def runs_by_split(records: pd.DataFrame, metric: str) -> pd.DataFrame:
         has = records["record"].iloc[0]["metrics"]
         raise UserError(f"metric {metric} is not in every record; there is: {', '.join(has)}.")
     which = records["rows"] + [f"/{key['split'].get('seed')}" for key in records["key"]]
-    twice = records.groupby(["method", which])[metric].nunique()
-    if (twice > 1).any():
-        raise UserError(f"{twice.idxmax()[0]} was run twice on one split, with different results.")
+    for (method, _), same in records.groupby(["method", which]):
+        if same[metric].nunique() > 1:
+            raise UserError(
+                f"{method} was run twice on one split, with different results, in {' and '.join(same['folder'][:2])}; "
+                "remove one of both, or name a folder that holds one of them."
+            )
     return records.groupby(["method", which], sort=False)[metric].first().unstack()
 
 

@@ -48,7 +48,9 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
     chosen = [""] if "dataset" in named else [one for one in stage["data"] if one in data or data == [""]]
     found: list[Sweep] = []
     lacking: dict[str, str] = {}
-    absent = {} if "model" in named else without_package("model")
+    model = cells.value_of(extra, "model")
+    extra = [o for o in extra if cells.key_of(o) != "model"]
+    absent = {} if model else without_package("model")
     for block in chosen:
         for split in [""] if "split" in named else stage["splits"]:
             words = [o for o in _data(block, split) if cells.key_of(o) not in named]
@@ -56,8 +58,8 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
             if why := lacking.get(block) or filling.cannot_read(["experiment=compare", *words, *fixed]):
                 lacking[block] = why
                 continue
-            for sweep in _sweeps(stage["sweeps"], named, absent):
-                mine = [o for o in sweep if cells.key_of(o) not in named]
+            for sweep in _sweeps(stage["sweeps"], model, absent):
+                mine = [o for o in sweep if cells.key_of(o) == "model" or cells.key_of(o) not in named]
                 found.append((f"{block} {split}".strip(), ["experiment=compare", *words, *mine, *extra]))
     # Data comes first: if all of it is missing, that is what ends the command.
     for model, package in absent.items():
@@ -71,13 +73,19 @@ def _data(block: str, split: str) -> list[str]:
     return [f"split={split}" if cells.key_of(o) == "split" and split else o for o in known]
 
 
-def _sweeps(parts: Sequence[str], named: set[str], absent: Collection[str]) -> list[list[str]]:
-    """The overrides of each sweep over models and rules but the absent ones; one where the user names the model."""
+def _sweeps(parts: Sequence[str], model: str | None, absent: Collection[str]) -> list[list[str]]:
+    """The overrides of each sweep over models and rules: those that the user names, or all but the absent ones."""
     node = cells.layout()["compare"]
-    if "model" in named:
-        return [[]]
-    slow = ",".join(model for model in node["slow"] if model not in absent)
+    slow = [one for one in node["slow"] if one not in absent]
     fast = f"model=glob(*,exclude=[{','.join(dict.fromkeys(['coupled', *node['slow'], *absent]))}])"
     rules = [[*rule, "tune=none"] for rule in node["rules"]]
-    known = {"fast": [[fast]], "slow": [[f"model={slow}", "tune=none"]], "tuned": [[f"model={slow}"]], "rules": rules}
-    return [sweep for part in parts for sweep in known[part]]
+    if model and not model.startswith("glob("):
+        named = model.removeprefix("choice(").removesuffix(")").split(",")
+        fast = f"model={','.join(one for one in named if one not in (*node['slow'], 'coupled'))}"
+        slow = [one for one in slow if one in named]
+        rules = [rule for rule in rules if rule[0] == "model=coupled" and "coupled" in named]
+    elif model:
+        fast, slow, rules = f"model={model}", [], []
+    names = f"model={','.join(slow)}"
+    known = {"fast": [[fast]], "slow": [[names, "tune=none"]], "tuned": [[names]], "rules": rules}
+    return [sweep for part in parts for sweep in known[part] if sweep[0] != "model="]

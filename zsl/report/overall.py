@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from zsl.checks import Array
-from zsl.report.compare import method_of, runs_by_split
+from zsl.report.compare import check_one_kind, method_of, runs_by_split
 from zsl.report.formats import NONE, Table, number
 from zsl.report.statistics import Difference, mean_ranks, pooled
 from zsl.runs.result import SELECTED
@@ -59,6 +59,8 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
     named = records[["dataset", "split_name", "block"]].drop_duplicates()
     named["other"] = named["split_name"] != "random"
     blocks = list(named.sort_values(["dataset", "other", "split_name"])["block"])
+    for _, part in records.groupby("block"):
+        check_one_kind(part)
     values = {block: runs_by_split(part, metric) for block, part in records.groupby("block")}
     sizes = {b: records.loc[records["block"] == b, ["dataset", "n_unseen", "n_seen"]].iloc[0] for b in blocks}
     groups = dict([*records.groupby("method")])
