@@ -53,7 +53,8 @@ def without_package(group: str) -> dict[str, str]:
     """
     from omegaconf import OmegaConf
 
-    needs = {o: OmegaConf.load(conf_dir() / group / f"{o}.yaml").get("needs") for o in options(group)}
+    files: dict[str, Any] = {option: OmegaConf.load(conf_dir() / group / f"{option}.yaml") for option in options(group)}
+    needs = {option: file.get("needs") for option, file in files.items()}
     return {option: package for option, package in needs.items() if package and find_spec(package) is None}
 
 

@@ -48,7 +48,7 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
     chosen = [""] if "dataset" in named else [one for one in stage["data"] if one in data or data == [""]]
     found: list[Sweep] = []
     lacking: dict[str, str] = {}
-    absent = {} if "model" in named else without_package("model")
+    absent: dict[str, str] = {} if "model" in named else without_package("model")
     for block in chosen:
         for split in [""] if "split" in named else stage["splits"]:
             words = [o for o in _data(block, split) if cells.key_of(o) not in named]
