@@ -110,7 +110,8 @@ def test_without_critic_and_noise_the_generator_pleases_the_classifier(torch, pr
     W, b = (torch.tensor(a, dtype=torch.float32) for a in gan.seen_classifier(U, y, 12))
     s, labels = torch.tensor(Z[:12], dtype=torch.float32), torch.arange(12)
     draw = torch.Generator().manual_seed(0)
-    G, D = gan.start(8, 16, torch.full((10,), 0.5), draw), [torch.zeros(shape) for shape in ((14, 16), (16,), (16, 1), (1,))]
+    G = gan.start(8, 16, torch.full((10,), 0.5), draw)
+    D = [torch.zeros(shape) for shape in ((14, 16), (16,), (16, 1), (1,))]
     adam = torch.optim.Adam(G, lr=0.01, betas=gan.BETAS)
     values = []
     for _ in range(150):
