@@ -52,8 +52,8 @@ class FCLSWGAN(InductiveModel):
     n_epochs : int >= 1
         To be chosen on validation classes; the reference has 30 for AWA, 70 for CUB and 54 for SUN.
     learning_rate : float > 0
-        Of Adam; the reference has 1e-5 for AWA, 1e-4 for CUB and 2e-4 for SUN. Data sets with few images have few steps
-        in an epoch and need a larger one.
+        Of Adam; the reference has 1e-5 for AWA, 1e-4 for CUB and 2e-4 for SUN. Fewer hidden units, and fewer images,
+        which make fewer steps in an epoch, need a larger one.
     batch_size : int >= 1
     n_critic : int >= 1
         Steps of the critic for one step of the generator.
@@ -101,8 +101,8 @@ class FCLSWGAN(InductiveModel):
 
     hidden: Count = 512
     n_components: Count | None = 256
-    n_epochs: Count = 50
-    learning_rate: Positive = 1e-4
+    n_epochs: Count = 100
+    learning_rate: Positive = 5e-4
     batch_size: Count = 64
     n_critic: Count = 5
     n_generated: Count = 300
