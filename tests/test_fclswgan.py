@@ -11,7 +11,8 @@ from scipy.stats import multivariate_normal, wasserstein_distance
 
 from zsl import UserError, ZeroShotClassifier
 from zsl.config import without_package
-from zsl.models import FCLSWGAN
+from zsl.evaluation import class_accuracy
+from zsl.models import FCLSWGAN, RidgeReverse
 from zsl.models import fclswgan as gan
 from zsl.report.comparison import comparison
 
@@ -177,6 +178,16 @@ def test_a_seed_decides_and_the_generator_of_torch_stays(torch, fitted, problem)
     assert_array_equal(again, fitted.scores(problem[4]))
     assert not np.allclose(other, again)
     assert_array_equal(torch.get_rng_state(), before)
+
+
+def test_it_is_nearly_as_good_as_regression_where_means_are_linear(torch, problem):
+    X, y, Z, Z_unseen, X_test, test = problem
+    model = FCLSWGAN(hidden=64, n_components=None, n_epochs=150, learning_rate=5e-3)
+    scores = [m.fit(X, y, Z, Z_unseen).scores(X_test) for m in (model, RidgeReverse(gamma=1e-6))]
+    ours, regression = (np.mean(list(class_accuracy(s, test).values())) for s in scores)
+    # 100 test images: a standard error of at most 0.05.
+    assert ours > regression - 0.1
+    assert np.mean(model.distance_[-10:]) < 0.3 * max(model.distance_)
 
 
 # --- without torch ----------------------------------------------------------------------------------------------
