@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from zsl.checks import Array
-from zsl.models.network import Linear, Network, Rectifier
+from zsl.models.network import Layer, Linear, Network, Rectifier
 
 LEAK = 0.2
 """Slope of the leaky rectifier of the hidden layer"""
@@ -16,7 +16,8 @@ LEAK = 0.2
 def generator(weights: list[Array], *, rectify: bool = False) -> Network:
     """The generator with these W and b of its two linear layers; ``rectify`` makes its images non-negative."""
     W1, b1, W2, b2 = weights
-    return Network([Linear(W1, b1), Rectifier(LEAK), Linear(W2, b2), *([Rectifier()] if rectify else [])])
+    layers: list[Layer] = [Linear(W1, b1), Rectifier(LEAK), Linear(W2, b2)]
+    return Network([*layers, Rectifier()] if rectify else layers)
 
 
 def inputs(s: Array, noise: Array) -> Array:
@@ -41,7 +42,7 @@ def whitening(generated: Iterable[Array], shrinkage: float, least: float) -> Arr
     >>> abs(whitening([one, other], shrinkage=0.5, least=1e-12))
     array([[0.5]])
     """
-    scatter, n = 0.0, 0
+    scatter, n = np.zeros(()), 0
     for G in generated:
         R = G - G.mean(axis=0)
         scatter, n = scatter + R.T @ R, n + len(R)

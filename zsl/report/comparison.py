@@ -50,7 +50,7 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
     lacking: dict[str, str] = {}
     model = cells.value_of(extra, "model")
     extra = [o for o in extra if cells.key_of(o) != "model"]
-    absent = {} if model else without_package("model")
+    absent: dict[str, str] = {} if model else without_package("model")
     for block in chosen:
         for split in [""] if "split" in named else stage["splits"]:
             words = [o for o in _data(block, split) if cells.key_of(o) not in named]
