@@ -12,7 +12,8 @@ from zsl.runs.result import Result
 # MLflow's limit on the digest of a dataset.
 _MAX_DIGEST = 36
 _GROUPS = {
-    "acc_class": "accuracy", "hit_": "accuracy", "tune_acc_class": "accuracy", "gzsl_": "generalized",
+    "acc_class": "accuracy", "hit_": "accuracy", "tune_acc_class": "accuracy", "imbalanced_": "accuracy",
+    "gzsl_": "generalized",
     "hubness_": "hubness", "shift_": "hubness", "temperature": "calibration", "nll": "calibration",
     "ece": "calibration", "aurc": "calibration", "objective": "fit", "lasso_gap_max": "fit", "time_": "cost",
     "peak_rss_mb": "cost",
