@@ -157,8 +157,9 @@ def _in_range(model: object) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
-        # SciPy reports numbers that are not finite as a ValueError.
-        if type(error) is ValueError and not re.search("infs or NaNs|invalid numeric", str(error)):
+        # SciPy reports numbers that are not finite as a ValueError; a UserError, which is one too, has its sentence.
+        numeric = isinstance(error, ArithmeticError | np.linalg.LinAlgError)
+        if isinstance(error, UserError) or not (numeric or re.search("infs or NaNs|invalid numeric", str(error))):
             raise
         raise UserError(
             f"{model} leaves the range of floating point on these data; "
