@@ -23,6 +23,22 @@ settings.register_profile("deep", max_examples=1000, deadline=None, suppress_hea
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+def images_by_attributes(rng, q=4, p=5):
+    """Six seen classes with q attributes, p features, and three unseen classes: X, y, Z, Z_unseen."""
+    y = np.arange(90) % 6
+    S = rng.standard_normal((6, q))
+    X = S[y] @ rng.standard_normal((q, p)) + 0.5 * rng.standard_normal((90, p))
+    return X, y, S[y], rng.standard_normal((3, q))
+
+
+def with_test_images(rng, noise=0.5):
+    """Six seen classes with four attributes and three unseen ones, five features: X, y, Z, Z_unseen, test images."""
+    y = np.arange(90) % 6
+    S, U, B = rng.standard_normal((6, 4)) / 2, rng.standard_normal((3, 4)) / 2, rng.standard_normal((4, 5))
+    X = S[y] @ B + noise * rng.standard_normal((90, 5))
+    return X, y, S[y], U, U[np.arange(60) % 3] @ B + noise * rng.standard_normal((60, 5))
+
+
 def central_differences(value: Callable[[np.ndarray], float], x: np.ndarray, step: float = 1e-3) -> np.ndarray:
     """The gradient (m,) of ``value`` at x (m,) to about eight digits where it is smooth: fourth order in the step."""
     d = step * np.eye(len(x))

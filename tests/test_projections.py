@@ -9,17 +9,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
 from sklearn.cross_decomposition import PLSSVD
 
+from conftest import with_test_images
 from zsl.linalg import class_means, unit_rows
 from zsl.models import DIPL, SAE, VSOP
 
 
 @pytest.fixture
 def problem(rng):
-    """Six seen classes with four attributes and three unseen ones, five features: X, y, Z, Z_unseen, test images."""
-    y = np.arange(90) % 6
-    S, U, B = rng.standard_normal((6, 4)) / 2, rng.standard_normal((3, 4)) / 2, rng.standard_normal((4, 5))
-    X = S[y] @ B + 0.5 * rng.standard_normal((90, 5))
-    return X, y, S[y], U, U[np.arange(60) % 3] @ B + 0.5 * rng.standard_normal((60, 5))
+    return with_test_images(rng)
 
 
 # --- DIPL --------------------------------------------------------------------------------------------------------

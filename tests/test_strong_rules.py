@@ -16,6 +16,7 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.mixture import GaussianMixture as SklearnMixture
 from sklearn.svm import NuSVR
 
+from conftest import with_test_images
 from zsl.linalg import class_means, squared_distances, unit_rows
 from zsl.models import EXEM, GFZSL, MDP, GFZSLTransductive
 from zsl.models.gaussian_mixture import class_variances, fit_mixture, k_means, log_densities
@@ -23,11 +24,7 @@ from zsl.models.gaussian_mixture import class_variances, fit_mixture, k_means, l
 
 @pytest.fixture
 def problem(rng):
-    """Six seen classes with four attributes and three unseen ones, five features: X, y, Z, Z_unseen, test images."""
-    y = np.arange(90) % 6
-    S, U, B = rng.standard_normal((6, 4)) / 2, rng.standard_normal((3, 4)) / 2, rng.standard_normal((4, 5))
-    X = S[y] @ B + 0.5 * rng.standard_normal((90, 5))
-    return X, y, S[y], U, U[np.arange(60) % 3] @ B + 0.5 * rng.standard_normal((60, 5))
+    return with_test_images(rng)
 
 
 # --- the mixture of Gaussians ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
-from conftest import central_differences
+from conftest import central_differences, images_by_attributes
 from zsl.linalg import class_means
 from zsl.models import SSE, BiDiLEL, BucherMetric, CDLJiang, SynthesisGaussian
 from zsl.models.sse import onto_simplex, simplex_codes
@@ -15,10 +15,7 @@ from zsl.models.sse import onto_simplex, simplex_codes
 
 @pytest.fixture
 def problem(rng):
-    y = np.arange(90) % 6
-    S = rng.standard_normal((6, 4))
-    X = S[y] @ rng.standard_normal((4, 5)) + 0.5 * rng.standard_normal((90, 5))
-    return X, y, S[y], rng.standard_normal((3, 4))
+    return images_by_attributes(rng)
 
 
 # --- Gaussians -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from sklearn.svm import LinearSVC
 
+from conftest import images_by_attributes
 from zsl.linalg import class_means, spectrum
 from zsl.models import ESZSL, JLSEStyle
 from zsl.models.jlse_style import match
@@ -16,10 +17,7 @@ from zsl.models.sse import simplex_codes
 
 @pytest.fixture
 def problem(rng):
-    y = np.arange(90) % 6
-    S = rng.standard_normal((6, 5))
-    X = S[y] @ rng.standard_normal((5, 7)) + 0.5 * rng.standard_normal((90, 7))
-    return X, y, S[y], rng.standard_normal((3, 5))
+    return images_by_attributes(rng, q=5, p=7)
 
 
 def test_every_step_lowers_the_objective(problem):

@@ -12,7 +12,7 @@ from sklearn.cross_decomposition import CCA
 from sklearn.decomposition import NMF
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from conftest import central_differences
+from conftest import central_differences, images_by_attributes
 from zsl import ZeroShotClassifier
 from zsl.graph import gaussian_weights, neighbour_laplacian, neighbours, normalised
 from zsl.linalg import class_means, cosines, squared_distances
@@ -23,10 +23,7 @@ from zsl.models.uvds_style import dual_graph, even_rotation
 
 @pytest.fixture
 def problem(rng):
-    y = np.arange(90) % 6
-    S = rng.standard_normal((6, 4))
-    X = S[y] @ rng.standard_normal((4, 5)) + 0.5 * rng.standard_normal((90, 5))
-    return X, y, S[y], rng.standard_normal((3, 4))
+    return images_by_attributes(rng)
 
 
 # --- LESD --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linear_sum_assignment
 from sklearn.kernel_ridge import KernelRidge
 
-from conftest import central_differences
+from conftest import central_differences, with_test_images
 from zsl.linalg import class_means, squared_distances, unit_rows
 from zsl.models import BMVSc, CDVSc, ClassNorm, WDVSc, class_norm
 from zsl.models.network import Adam, ClassStandardisation, Linear, Network, Rectifier, UnitRows
@@ -21,11 +21,7 @@ KINDS = [CDVSc, BMVSc, WDVSc]
 
 @pytest.fixture
 def problem(rng):
-    """Six seen classes with four attributes and three unseen ones, five features: X, y, Z, Z_unseen, test images."""
-    y = np.arange(90) % 6
-    S, U, B = rng.standard_normal((6, 4)) / 2, rng.standard_normal((3, 4)) / 2, rng.standard_normal((4, 5))
-    X = S[y] @ B + 0.3 * rng.standard_normal((90, 5))
-    return X, y, S[y], U, U[np.arange(60) % 3] @ B + 0.3 * rng.standard_normal((60, 5))
+    return with_test_images(rng, noise=0.3)
 
 
 # --- layers ------------------------------------------------------------------------------------------------------

@@ -116,6 +116,15 @@ def spectrum(X: Array) -> Spectrum:
     return Spectrum(e, X.T.astype(np.float64) @ V / np.sqrt(e) if wide else V)
 
 
+def principal_directions(X: Array) -> Array:
+    """Principal directions (p, k) of the centred rows of X (n, p), that of the largest variance last.
+
+    If all rows are alike, they are so along any direction, and the first axis stands for all.
+    """
+    V = spectrum(X).vectors
+    return V if V.size else np.eye(X.shape[1])[:, :1]
+
+
 class Conditioned:
     """A change of variables that makes a penalised linear problem well conditioned.
 

@@ -50,7 +50,7 @@ def subset(
     if images is None and classes is None and imbalance is None:
         return split
     # Each part has a generator of its own, so that setting one leaves what the others draw as it is.
-    for_classes, for_images, for_unseen = np.random.default_rng(seed).spawn(3)
+    for_classes, for_images, _ = np.random.default_rng(seed).spawn(3)
     trainval, test_seen, test_unseen = split.trainval, split.test_seen, split.test_unseen
     seen = np.unique(table.labels[trainval])
     if classes is not None:
@@ -63,17 +63,14 @@ def subset(
         drawn = {c: for_images.permutation(split.trainval[table.labels[split.trainval] == c])[:images] for c in seen}
         trainval = np.intersect1d(trainval, np.concatenate(list(drawn.values())))
     if imbalance is not None:
-        test_unseen = _unbalanced(table, test_unseen, imbalance, for_unseen)
+        labels, key = table.labels[test_unseen], f"subset.imbalance={imbalance:g}"
+        test_unseen = test_unseen[thinned(labels, imbalance, seed, key, table.class_names)]
     settings = {"images": images, "classes": classes, "imbalance": imbalance, "seed": seed}
     origin = {**split.origin, "subset": {k: v for k, v in settings.items() if v is not None}}
     return replace(split, trainval=trainval, test_seen=test_seen, test_unseen=test_unseen, origin=origin)
 
 
-def _unbalanced(table: ImageTable, rows: Array, ratio: float, rng: np.random.Generator) -> Array:
-    return rows[thinned(table.labels[rows], ratio, rng, f"subset.imbalance={ratio:g}", table.class_names)]
-
-
-def thinned(labels: Array, ratio: float, rng: np.random.Generator, key: str, names: Sequence[str]) -> Array:
+def thinned(labels: Array, ratio: float, seed: int, key: str, names: Sequence[str]) -> Array:
     """Positions of the images that remain of unequal classes, as ``imbalance`` of :func:`subset` says.
 
     Parameters
@@ -81,8 +78,8 @@ def thinned(labels: Array, ratio: float, rng: np.random.Generator, key: str, nam
     labels : (L,)
         Classes of the images; those below 0 are unknown, and their images remain.
     ratio : float >= 1
-    rng : Generator
-        Draws the order of the classes and their images.
+    seed : int
+        Draws the order of the classes and their images, by the third generator that it spawns in :func:`subset`.
     key : str
         The setting, for the message.
     names : sequence of str
@@ -93,6 +90,7 @@ def thinned(labels: Array, ratio: float, rng: np.random.Generator, key: str, nam
     UserError
         If the ratio leaves a class without an image.
     """
+    rng = np.random.default_rng(seed).spawn(3)[2]
     present = rng.permutation(np.unique(labels[labels >= 0]))
     most = min(int((labels == c).sum()) for c in present) if len(present) else 0
     kept = [np.flatnonzero(labels < 0)]

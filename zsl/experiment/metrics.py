@@ -75,10 +75,8 @@ def of_imbalanced(fitted: ZeroShotClassifier, data: ZeroShotData, ratio: float, 
     The test images are those that ``subset.imbalance=RATIO`` leaves under the same seed. Transductive rules predict
     again from these images alone.
     """
-    # The third generator is the one that draws unseen classes in zsl.data.subsets.
-    rng = np.random.default_rng(seed).spawn(3)[2]
     names = [data.class_names[c] for c in data.unseen]
-    rows = thinned(data.y_unseen, ratio, rng, f"evaluation.imbalance={ratio:g}", names)
+    rows = thinned(data.y_unseen, ratio, seed, f"evaluation.imbalance={ratio:g}", names)
     prediction = fitted.predict_stages(data.X_unseen[rows])
     y, out = data.y_unseen[rows], dict[str, float]()
     known = y >= 0

@@ -76,7 +76,9 @@ def select(setup: Setup, data: ZeroShotData) -> tuple[Setup, Selection | None]:
                 by_fold.append(accuracies(classifiers, part, bar))
         found = [list(of_trial) for of_trial in zip(*by_fold)]
     accuracy = np.array([[one.mean() for one in of_trial] for of_trial in found])
-    choice = _choose(tuning.rule, trials, trials.index(given), found, sets)
+    # With one published fold the classes take the place of folds.
+    by_unit = accuracy if len(sets) > 1 else np.array([of_trial[0] for of_trial in found])
+    choice = _choose(tuning.rule, trials, trials.index(given), by_unit, sets)
     chosen, mean = trials[choice.chosen], accuracy.mean(axis=1)
     _report(trials, choice, trials.index(given), mean, tuning.space)
     selection = Selection(
@@ -91,17 +93,12 @@ def select(setup: Setup, data: ZeroShotData) -> tuple[Setup, Selection | None]:
     return setup.with_settings(chosen), selection
 
 
-def _choose(
-    rule: str, trials: Sequence[Settings], given: int, found: Sequence[Sequence[Array]], sets: Sequence[Array]
-) -> Choice:
-    """The choice by the rule, from accuracies by fold or, where there is one published fold, by class."""
-    if len(sets) == 1:
-        accuracy = np.array([by_fold[0] for by_fold in found])
-        n_folds = float(accuracy.shape[1])
-    else:
-        accuracy = np.array([[one.mean() for one in by_fold] for by_fold in found])
+def _choose(rule: str, trials: Sequence[Settings], given: int, accuracy: Array, sets: Sequence[Array]) -> Choice:
+    """The choice by the rule, from accuracies (T, J) by fold or, where there is one fold, by class."""
+    n_folds = float(accuracy.shape[1])
+    if len(sets) > 1:
         # Each division tests on every class once.
-        n_folds = len(sets) * len(np.unique(np.concatenate(sets))) / sum(map(len, sets))
+        n_folds *= len(np.unique(np.concatenate(sets))) / sum(map(len, sets))
     choice = choose(accuracy, distances(trials, given), given, n_folds)
     return choice if rule == "one_standard_error" else replace(choice, chosen=choice.best)
 

@@ -12,7 +12,7 @@ from zsl.inference.attributes import Attributes
 from zsl.inference.labels import confident_images, standard_scores
 from zsl.inference.rules import label_rule
 from zsl.inference.statistics import SeenStatistics
-from zsl.linalg import unit_rows
+from zsl.linalg import class_sums, unit_rows
 
 
 @label_rule()
@@ -107,6 +107,22 @@ def bidirectional(
     n, M = in_feature_space.shape
     base_scores = as_matrix(base_scores, "base_scores", n_rows=n, n_columns=M)
     return standard_scores(base_scores) + standard_scores(in_feature_space)
+
+
+def spherical_k_means(U: Array, means: Array, max_iter: int = 1000) -> Array:
+    """Mean directions (M, p) of the clusters of unit rows U (L, p) that k-means by cosine finds from ``means`` (M, p).
+
+    A cluster without images, or whose images cancel, keeps its mean.
+    """
+    labels = None
+    for _ in range(max_iter):
+        found = (U @ means.T).argmax(axis=1)
+        if labels is not None and (found == labels).all():
+            break
+        labels = found
+        sums = class_sums(U, labels, len(means))
+        means = np.where(np.abs(sums).max(axis=1, keepdims=True) > 0, unit_rows(sums), means)
+    return means
 
 
 def confident_means(U: Array, scores: Array, share: float = 0.5) -> Array:

@@ -105,11 +105,8 @@ def mixture(
     U = statistics.directions(X)
     base_scores = as_matrix(base_scores, "base_scores", n_rows=len(U)).astype(np.float64, copy=False)
     kappa = statistics.concentration if concentration is None else concentration
-    start, evidence, shares = (
-        confident_means(U, base_scores, confident),
-        prior_weight * standard_scores(base_scores),
-        None,
-    )
+    start, evidence = confident_means(U, base_scores, confident), prior_weight * standard_scores(base_scores)
+    shares = None
     if class_prior is not None:
         posterior = softmax(kappa * (U @ start.T) + evidence, axis=1)
         shares = class_shares(class_prior, U, start, posterior, resultant=statistics.resultant)

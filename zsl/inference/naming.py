@@ -24,7 +24,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp, softmax
 
 from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, check_arguments
-from zsl.inference.feature_space import confident_means
+from zsl.inference.feature_space import confident_means, spherical_k_means
 from zsl.inference.labels import standard_scores
 from zsl.inference.mixture import Mixture, expectation_maximisation
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
@@ -255,7 +255,4 @@ def k_means_start(U: Array, n: int, rng: np.random.Generator) -> Array:
         # Where all images are alike any of them will do.
         share = distance / total if total > 0 else np.full(len(U), 1 / len(U))
         means = np.vstack([means, U[rng.choice(len(U), p=share)]])
-    for _ in range(_LLOYD_STEPS):
-        sums = np.eye(n)[(U @ means.T).argmax(axis=1)].T @ U
-        means = np.where(np.abs(sums).max(axis=1, keepdims=True) > 0, unit_rows(sums), means)
-    return means
+    return spherical_k_means(U, means, _LLOYD_STEPS)

@@ -9,7 +9,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.errors import UserError
-from zsl.linalg import unit_rows
+from zsl.inference.feature_space import spherical_k_means
 
 ClassPrior = Literal["uniform", "cpe", "bbse", "em"] | list[float] | None
 """What the setting ``class_prior`` of a rule may be; see :func:`class_shares`."""
@@ -111,15 +111,8 @@ def cluster_shares(points: Array, means: Array) -> Array:
     means : (M, d)
         Unit rows.
     """
-    labels = None
-    for _ in range(_MAX_ITER):
-        found = (points @ means.T).argmax(axis=1)
-        if labels is not None and (found == labels).all():
-            break
-        labels = found
-        sums = np.eye(len(means))[labels].T @ points
-        means = np.where(np.abs(sums).max(axis=1, keepdims=True) > 0, unit_rows(sums), means)
-    return np.bincount(found, minlength=len(means)) / len(points)
+    labels = (points @ spherical_k_means(points, means).T).argmax(axis=1)
+    return np.bincount(labels, minlength=len(means)) / len(points)
 
 
 def confusion_shares(confusion: Array, predicted: Array, penalty: float) -> Array:

@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 
 from zsl.checks import Array, Count, Fraction, Positive
-from zsl.linalg import class_means, spectrum, squared_distances, unit_rows
+from zsl.linalg import class_means, principal_directions, ridge, squared_distances, unit_rows
 from zsl.models.base import GridCache, InductiveModel
 from zsl.models.gaussian_mixture import class_variances, within_scale
-from zsl.models.kernel_ridge import coefficients, decompose, kernel
+from zsl.models.kernel_ridge import decompose, kernel
 
 # A dimension without spread within classes would outweigh all others.
 _LEAST_DEVIATION = 1e-3
@@ -86,9 +86,7 @@ class EXEM(InductiveModel):
         S, self.median_ = shared("S", lambda: _scaled(class_means(Z, y)))
         self.S_ = S
         self.mean_ = X.mean(axis=0, dtype=np.float64)
-        directions = shared("PCA", lambda: spectrum(X - self.mean_).vectors)
-        # Without any spread all images are alike, and so are the scores along any direction.
-        directions = directions if directions.size else np.eye(X.shape[1])[:, :1]
+        directions = shared("PCA", lambda: principal_directions(X - self.mean_))
         V = directions[:, -self.n_components :]
         P = shared("projected", lambda: (X - self.mean_) @ directions)[:, -self.n_components :]
         variances = class_variances(P, y)
@@ -96,7 +94,7 @@ class EXEM(InductiveModel):
         M = class_means(P, y) / scale
         K = shared(("K", self.gamma), lambda: kernel(S, S, "rbf", self.gamma))
         if self.regression == "ridge":
-            self.coefficients_ = coefficients(decompose(K), M, 1 / self.C)
+            self.coefficients_ = ridge(decompose(K), M, 1 / self.C)
             self.intercepts_ = np.zeros(V.shape[1])
         else:
             self.coefficients_, self.intercepts_ = support_vectors(K, M, self.C, self.nu)

@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 
 from zsl.checks import Array, Count, NonNegative
-from zsl.linalg import class_means
+from zsl.linalg import class_means, ridge
 from zsl.models.base import GridCache, InductiveModel
 from zsl.models.gaussian_mixture import class_variances, fit_mixture, log_densities, within_scale
-from zsl.models.kernel_ridge import coefficients, decompose, kernel
+from zsl.models.kernel_ridge import decompose, kernel
 from zsl.models.transductive import EVERY_CLASS, TransductiveModel
 
 # Predicted log-variances stay within these limits, so that their exponentials are finite.
@@ -86,10 +86,10 @@ class GFZSL(InductiveModel):
         K = shared(("K", self.kernel), lambda: decompose(kernel(self.S_, self.S_, self.kernel)))
         self.scale_ = within_scale(X, V) if self.scale_features else 1.0
         M, V = M / self.scale_, V / self.scale_**2
-        self.mean_coefficients_ = coefficients(K, M, self.gamma)
+        self.mean_coefficients_ = ridge(K, M, self.gamma)
         # A class without spread has no logarithm of its variances.
         logarithms = np.log(np.maximum(V + self.eps, np.finfo(np.float64).tiny))
-        self.variance_coefficients_ = coefficients(K, logarithms, self.gamma_variance)
+        self.variance_coefficients_ = ridge(K, logarithms, self.gamma_variance)
         self.pooled_ = np.bincount(y) @ V / len(y)
 
     def gaussians(self, S: Array) -> tuple[Array, Array]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import scipy.linalg
 
 from zsl.checks import Array
-from zsl.linalg import squared_distances
+from zsl.linalg import Spectrum, squared_distances
 
 Kernel = Literal["polynomial", "linear", "rbf"]
 
@@ -29,25 +29,14 @@ def kernel(A: Array, B: Array, kind: Kernel, gamma: float = 1.0) -> Array:
     return A @ B.T if kind == "linear" else (1 + A @ B.T) ** 2
 
 
-class Decomposition(NamedTuple):
-    """``K = U diag(e) U'`` without the directions in which K is zero to rounding."""
+def decompose(K: Array) -> Spectrum:
+    """``K = U diag(e) U'`` for a kernel matrix K (C, C), without the directions in which K is zero to rounding.
 
-    values: Array  # (k,) e > 0
-    vectors: Array  # (C, k) U
-
-
-def decompose(K: Array) -> Decomposition:
-    """Decomposition of a kernel matrix K (C, C)."""
+    For targets T (C, k), ``linalg.ridge(decompose(K), T, gamma)`` is ``(K + gamma I)^-1 T``, the coefficients of kernel
+    ridge regression; a prediction is ``kernel(new, seen)`` times them. With gamma = 0 they are those of least norm.
+    """
     if not np.isfinite(K).all():
         raise FloatingPointError
     e, U = scipy.linalg.eigh(K, driver="evd")
     keep = e > len(K) * np.finfo(np.float64).eps * max(float(e[-1]), 0.0)
-    return Decomposition(e[keep], U[:, keep])
-
-
-def coefficients(K: Decomposition, T: Array, gamma: float) -> Array:
-    """``(K + gamma I)^-1 T`` (C, k) for targets T (C, k); a prediction is ``kernel(new, seen)`` times it.
-
-    With gamma = 0 it is the solution of least norm.
-    """
-    return K.vectors @ ((K.vectors.T @ T) / (K.values + gamma)[:, None])
+    return Spectrum(e[keep], U[:, keep])

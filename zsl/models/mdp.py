@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from zsl.checks import Array, Count, NonNegative
-from zsl.linalg import class_means, spectrum, squared_distances
+from zsl.linalg import class_means, principal_directions, squared_distances
 from zsl.models.base import GridCache
 from zsl.models.gaussian_mixture import class_variances, fit_mixture, k_means, log_densities, within_scale
 from zsl.models.transductive import EVERY_CLASS, TransductiveModel
@@ -116,9 +116,7 @@ class MDP(TransductiveModel):
         """Training and test images in the principal components of both together."""
         both = np.vstack([self.X_, X]).astype(np.float64)
         both -= both.mean(axis=0)
-        directions = spectrum(both).vectors[:, -self.n_components :]
-        # If all images are alike, they are so along any direction.
-        both = both @ (directions if directions.size else np.eye(X.shape[1])[:, :1])
+        both = both @ principal_directions(both)[:, -self.n_components :]
         return both[: len(self.X_)], both[len(self.X_) :]
 
 

@@ -27,7 +27,7 @@ class SAE(AttributePredictor):
     lam : float > 0
         Weight of the encoder. Its scale is that of ``|Z|^2 / |X|^2``, which is 1 for rows of unit length. The published
         values, 0.005 to 0.8 for SUN and CUB, belong to rows that are not centred: their common mean acts as a penalty.
-        For centred rows as little as 1 follows noise.
+        With centred rows a weight of 1 is too small: the fit follows the noise of the training images.
     direction : "semantic_to_feature" or "feature_to_semantic"
         Compare features with decoded class attributes ``s W``, or encoded features ``x W'`` with class attributes.
     metric : "cosine", "nearest" or "dot"

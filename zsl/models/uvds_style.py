@@ -112,7 +112,8 @@ class UVDSStyle(InductiveModel):
         self.P_, self.Q_ = (P @ R).astype(dtype), (R.T @ Q).astype(dtype)
 
     def _start(self, of_Z: Spectrum, XtZ: Array, Z: Array) -> tuple[Array, Array, Array]:
-        # Of W = P Q the singular vectors of Z W count, so W is written in coordinates in which Z'Z is the identity.
+        # P and Q start as the best product P Q for the ridge solution W, measured by the error of Z P Q. The singular
+        # value decomposition gives it in coordinates in which Z'Z is the identity.
         root = np.sqrt(of_Z.values)
         W = (root / (of_Z.values + self.gamma))[:, None] * (of_Z.vectors.T @ XtZ.T)
         U, s, Vt = np.linalg.svd(W, full_matrices=False)

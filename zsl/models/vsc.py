@@ -13,9 +13,9 @@ from scipy.special import log_softmax, xlogy
 
 from zsl.checks import Array, Count, NonNegative, Positive, Seed
 from zsl.errors import raise_if_interrupted
-from zsl.linalg import class_means, sinkhorn, squared_distances, unit_rows
+from zsl.linalg import class_means, ridge, sinkhorn, squared_distances, unit_rows
 from zsl.models.base import GridCache
-from zsl.models.kernel_ridge import coefficients, decompose, kernel
+from zsl.models.kernel_ridge import decompose, kernel
 from zsl.models.network import Adam, Linear, Network, Rectifier, UnitRows, uniform
 from zsl.models.transductive import EQUAL_SIZES, EVERY_CLASS, TransductiveModel
 
@@ -137,7 +137,7 @@ class VisualStructure(TransductiveModel):
         seen, lam = len(self.S_), self.weight(len(S))
         A = np.vstack([self.S_, S])
         K = kernel(A, A, "polynomial")
-        F = K[seen:, :seen] @ coefficients(decompose(K[:seen, :seen]), self.b_, self.gamma)
+        F = K[seen:, :seen] @ ridge(decompose(K[:seen, :seen]), self.b_, self.gamma)
         targets, weights = np.vstack([self.b_, np.zeros_like(F)]), np.ones(len(A))
         P: Array | None = None
         objective, rest = [], np.inf
@@ -152,7 +152,7 @@ class VisualStructure(TransductiveModel):
             weights[seen:] = 2 * seen * lam * mass
             targets[seen:] = P @ centres / np.where(mass > 0, mass, 1)[:, None]
             root = np.sqrt(weights)[:, None]
-            alpha = root * coefficients(decompose(root * K * root.T), root * targets, self.gamma)
+            alpha = root * ridge(decompose(root * K * root.T), root * targets, self.gamma)
             G = K @ alpha
             F = G[seen:]
             # Half a seen class's error for each class, and the norm of f.

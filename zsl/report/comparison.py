@@ -62,8 +62,8 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
                 mine = [o for o in sweep if cells.key_of(o) == "model" or cells.key_of(o) not in named]
                 found.append((f"{block} {split}".strip(), ["experiment=compare", *words, *mine, *extra]))
     # Data comes first: if all of it is missing, that is what ends the command.
-    for model, package in absent.items():
-        lacking[model] = f"it needs {package}, and {package} is not installed; pip install -e '.[{package}]'."
+    for one, package in absent.items():
+        lacking[one] = f"it needs {package}, and {package} is not installed; pip install -e '.[{package}]'."
     return found, lacking
 
 

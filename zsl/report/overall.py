@@ -59,10 +59,11 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
     named = records[["dataset", "split_name", "block"]].drop_duplicates()
     named["other"] = named["split_name"] != "random"
     blocks = list(named.sort_values(["dataset", "other", "split_name"])["block"])
-    for _, part in records.groupby("block"):
+    values, sizes = {}, {}
+    for block, part in records.groupby("block"):
         check_one_kind(part)
-    values = {block: runs_by_split(part, metric) for block, part in records.groupby("block")}
-    sizes = {b: records.loc[records["block"] == b, ["dataset", "n_unseen", "n_seen"]].iloc[0] for b in blocks}
+        values[block] = runs_by_split(part, metric)
+        sizes[block] = part[["dataset", "n_unseen", "n_seen"]].iloc[0]
     groups = dict([*records.groupby("method")])
     transductive = {m: is_transductive(part["key"].iloc[0]["information_used"]) for m, part in groups.items()}
     tables: list[Table] = []
