@@ -29,8 +29,9 @@ class Inference(BaseEstimator):
         The attribute rule: ``agnostic``, ``aware``, ``self_trained``; ``own``, the model's native scores take the place
         of predicted attributes; or ``auto``: what fits the model and the label rule.
     labels : str or callable
-        The label rule: ``nearest``, ``cosine``, ``spread``, ``mixture``, ...; ``own``, the model's native scores; or
-        ``auto``: with ``attributes="auto"`` the paper's TAAw for models with dictionaries, else native scores.
+        The label rule: ``nearest``, ``cosine``, ``spread``, ``mixture``, ...; ``own``, the model's native scores;
+        ``auto``: with ``attributes="auto"`` the paper's TAAw for models with dictionaries, else native scores; or
+        ``inductive``: ``code_eszsl`` for models with dictionaries, else ``bidirectional``.
     fallback : bool
         Whether a transductive label rule is used only if it helps on validation classes; the inductive stage before it
         is the answer otherwise. The decision is made in :meth:`zsl.ZeroShotClassifier.fit`.
@@ -73,7 +74,7 @@ class Inference(BaseEstimator):
         return cls(**found)
 
     def resolved(self, model: Any) -> Pair:
-        """The attribute rule and the label rule for a model, with ``auto`` replaced."""
+        """The attribute rule and the label rule for a model, with ``auto`` and ``inductive`` replaced."""
         attributes, labels = self.attributes, self.labels
         if attributes == "auto":
             if labels in ("auto", NATIVE):
@@ -82,6 +83,8 @@ class Inference(BaseEstimator):
                 attributes = "agnostic" if hasattr(model, "predict_attributes") else NATIVE
         if labels == "auto":
             labels = NATIVE if attributes == NATIVE else "spread" if attributes == "aware" else "nearest"
+        if labels == "inductive":
+            labels = "code_eszsl" if attributes != NATIVE and hasattr(model, "codes") else "bidirectional"
         return attributes, labels
 
     def check(self, model: Any) -> None:
