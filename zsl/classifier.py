@@ -25,7 +25,7 @@ from zsl.errors import UserError, raise_if_interrupted, reason
 from zsl.evaluation.calibration import probabilities
 from zsl.inference.inference import Inference
 from zsl.inference.prediction import Prediction
-from zsl.inference.statistics import seen_statistics
+from zsl.inference.reliability import needed_statistics
 from zsl.model_selection.decision import Decision, decide
 from zsl.models.base import alike, check_model, fit_all
 from zsl.models.coupled import CoupledDictionaries
@@ -171,13 +171,12 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
             for which, model in zip(members, fit_all(models, ready.X, ready.y, ready.Z, Z_unseen)):
                 raise_if_interrupted()
                 rules = [classifiers[i]._inference() for i in which]
-                needed = any(rule.needs_statistics(model) for rule in rules)
-                statistics = seen_statistics(model, ready.X, ready.y, ready.Z) if needed else None
+                statistics = needed_statistics(rules, model, ready.X, ready.y, ready.Z, len(Z_unseen))
                 for i, rule in zip(which, rules):
                     fitted = classifiers[i]
                     fitted.model_, fitted.preprocess_, fitted.semantics_ = model, feature, semantics
                     fitted.inference_, fitted.decision_ = rule, Decision()
-                    fitted.statistics_ = statistics if rule.needs_statistics(model) else None
+                    fitted.statistics_ = statistics if rule.asks_for("statistics", model) else None
                     fitted._describe(data)
                     yield i, fitted
 

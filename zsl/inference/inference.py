@@ -167,7 +167,7 @@ class Inference(BaseEstimator):
         Z : (C, q)
             Attributes of the classes, pre-processed.
         statistics : SeenStatistics, optional
-            Needed where :meth:`needs_statistics` says so.
+            Needed where a rule on the way asks for them (:meth:`asks_for`).
 
         Returns
         -------
@@ -188,10 +188,10 @@ class Inference(BaseEstimator):
             **{name: settings for name, rule in used.items() if (settings := self.setting(rule))},
         }
 
-    def needs_statistics(self, model: Any) -> bool:
-        """Whether a rule on the way asks for statistics of the seen classes."""
+    def asks_for(self, quantity: str, model: Any) -> bool:
+        """Whether a rule on the way asks for this quantity, such as ``statistics``; see :mod:`zsl.inference.rules`."""
         return any(
-            rule is not None and "statistics" in rule.asks_for
+            rule is not None and quantity in rule.asks_for
             for pair in self._pairs(model)
             for rule in self._chain(model, pair)
         )
@@ -319,5 +319,5 @@ class _Run:
                     f"the inference rule {rule.name} needs statistics of the seen classes, which this classifier was "
                     "fitted without; fit it again with this rule."
                 )
-            given["statistics"] = self.statistics
+            given |= {"statistics": self.statistics, "reliability": self.statistics.reliability}
         return given

@@ -6,6 +6,7 @@ The names of a rule's parameters say what the rule is given. The positional ones
 * ``attributes``: the predicted attributes with their codes; ``Z_hat`` (L, q): the predicted attributes alone;
 * ``start``: the attribute-agnostic prediction, from which an attribute rule may start;
 * ``statistics``: :class:`zsl.inference.statistics.SeenStatistics`;
+* ``reliability``: :class:`zsl.inference.statistics.Reliability`, or None where there are too few seen classes;
 * ``base_scores`` (L, M): the scores of the base rule, which ``@label_rule(base=NAME)`` declares.
 
 The keyword-only ones are the rule's settings, ``inference.RULE.SETTING`` on the command line. The labels of test images
@@ -106,7 +107,7 @@ class Rule:
         return self.function(**chosen)
 
 
-QUANTITIES = ("model", "X", "Z_unseen", "attributes", "Z_hat", "start", "statistics", "base_scores")
+QUANTITIES = ("model", "X", "Z_unseen", "attributes", "Z_hat", "start", "statistics", "reliability", "base_scores")
 _RULES: dict[Kind, dict[str, Rule]] = {"attributes": {}, "labels": {}}
 
 

@@ -29,6 +29,15 @@ _BLOCK = 4096
 _LOG_CONCENTRATION = (0.0, 6.2)
 
 
+class Reliability(NamedTuple):
+    """How far inference may be believed, as seen classes show: :func:`zsl.inference.reliability.reliability`."""
+
+    purity: float
+    """Share of the images that are in the right cluster if the clusters of held-out classes get their best names"""
+    sharpness: float
+    """The factor at which the softmax of an inductive rule's standard scores gives calibrated probabilities"""
+
+
 class SeenStatistics(NamedTuple):
     """What inference rules may know of the seen classes."""
 
@@ -44,6 +53,8 @@ class SeenStatistics(NamedTuple):
     """(r, q) code-ESZSL, for models with dictionaries: see :func:`code_compatibility`"""
     H: Array | None = None
     """(r, r) mean of ``a'a`` over the codes of seen images, for models with dictionaries"""
+    reliability: Reliability | None = None
+    """For rules that ask for ``reliability``; None for others, and with fewer than four seen classes"""
 
     @property
     def resultant(self) -> float:
