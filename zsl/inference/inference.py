@@ -281,6 +281,7 @@ class _Run:
             self.of._information(self.model, pair),
             gap,
             (rule_name(pair[0]), rule_name(pair[1])),
+            pair[1] != NATIVE and rules.find("labels", pair[1]).calibrated,
         )
 
     def attributes(self, name: Any) -> Attributes | None:

@@ -197,7 +197,11 @@ def told_apart(statistics: SeenStatistics, n_unseen: int, noise: float, width: f
 
 
 @label_rule(
-    "attributes of unseen classes", TRANSDUCTIVE, "every class is taken to have test images", base="bidirectional"
+    "attributes of unseen classes",
+    TRANSDUCTIVE,
+    "every class is taken to have test images",
+    base="bidirectional",
+    calibrated=True,
 )
 def naming(
     base_scores: Array,

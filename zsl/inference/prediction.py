@@ -34,6 +34,8 @@ class Stage:
     """The largest duality gap of the test images' codes; 0 where there are no codes with a certificate"""
     pair: tuple[str, str] = ("", "")
     """The names of the attribute rule and of the label rule"""
+    calibrated: bool = False
+    """Whether the scores are log-probabilities that held-out seen classes have calibrated"""
 
     @property
     def meaning(self) -> str:

@@ -49,6 +49,8 @@ class Rule:
     setting that says it."""
     base: str | None = None
     """The default base rule of a rule that builds on the scores of another one."""
+    calibrated: bool = False
+    """Whether the scores are log-probabilities that held-out seen classes have calibrated."""
 
     @property
     def asks_for(self) -> frozenset[str]:
@@ -129,10 +131,12 @@ def attribute_rule(*uses: str, when: Mapping[str, Use] | None = None) -> Callabl
     ... def shrunk(model, X, *, factor=0.5):
     ...     return Attributes(factor * model.predict_attributes(X))
     """
-    return _registrar("attributes", uses, when, None)
+    return _registrar("attributes", uses, when, None, False)
 
 
-def label_rule(*uses: str, when: Mapping[str, Use] | None = None, base: str | None = None) -> Callable[[F], F]:
+def label_rule(
+    *uses: str, when: Mapping[str, Use] | None = None, base: str | None = None, calibrated: bool = False
+) -> Callable[[F], F]:
     """Register a function that scores classes: ``rule(Z_hat, Z_unseen, ...) -> (L, M)``, larger is likelier.
 
     Parameters
@@ -141,6 +145,9 @@ def label_rule(*uses: str, when: Mapping[str, Use] | None = None, base: str | No
         As for :func:`attribute_rule`.
     base : str, optional
         The default base rule, where the function asks for ``base_scores``; the setting ``base`` replaces it.
+    calibrated : bool
+        Whether the scores are log-probabilities that held-out seen classes have calibrated. Results then say how many
+        right answers the rule expects.
 
     Examples
     --------
@@ -150,12 +157,14 @@ def label_rule(*uses: str, when: Mapping[str, Use] | None = None, base: str | No
     >>> city_block(np.array([[0.0, 2.0]]), np.eye(2))
     array([[-3., -1.]])
     """
-    return _registrar("labels", uses, when, base)
+    return _registrar("labels", uses, when, base, calibrated)
 
 
-def _registrar(kind: Kind, uses: tuple[str, ...], when: Mapping[str, Use] | None, base: str | None) -> Callable[[F], F]:
+def _registrar(
+    kind: Kind, uses: tuple[str, ...], when: Mapping[str, Use] | None, base: str | None, calibrated: bool
+) -> Callable[[F], F]:
     def register(function: F) -> F:
-        rule = Rule(function.__name__, function, uses, dict(when or {}), base)
+        rule = Rule(function.__name__, function, uses, dict(when or {}), base, calibrated)
         function.rule = rule  # type: ignore[attr-defined]
         if function.__module__.partition(".")[0] == "zsl":
             _RULES[kind][rule.name] = rule
