@@ -265,29 +265,29 @@ def naming(
     Z = as_matrix(Z_unseen, "Z_unseen", n_rows=M).astype(np.float64, copy=False)
     purity, sharpness = reliability or (1.0, 1.0)
     alone = log_softmax(sharpness * standard_scores(base_scores), axis=1)
-    if cautious and (reason := _no_names(len(U), statistics, reliability, M, noise, width, temper)):
+    if cautious and (reason := _no_names(statistics, reliability, alone, noise, width, temper)):
         log.info("naming: %s, so the inductive rule answers", reason)
         return alone
-    clustered = _posterior(
-        U, base_scores, Z, statistics, Namer(statistics, Z, noise, width, temper), n_starts, purity, seed
-    )
-    certain, alone_certain = (float(P.max(axis=1).mean()) for P in (clustered, np.exp(alone)))
+    namer = Namer(statistics, Z, noise, width, temper)
+    clustered = _posterior(U, base_scores, statistics, namer, n_starts, purity, seed)
     if cautious:
+        certain, alone_certain = float(clustered.max(axis=1).mean()), float(np.exp(alone.max(axis=1)).mean())
         used = certain > alone_certain + _MARGIN
         log.info(
-            "naming: clusters are expected to be right for %.0f %% of the images, the inductive rule for %.0f %%, so "
-            "%s", 100 * certain, 100 * alone_certain, "clusters are used" if used else "the inductive rule answers",
-        )  # fmt: skip
+            f"naming: clusters are expected to be right for {certain:.0%} of the images, the inductive rule for "
+            f"{alone_certain:.0%}, so {'clusters are used' if used else 'the inductive rule answers'}"
+        )
         if not used:
             return alone
     return np.log(np.maximum(clustered, np.finfo(float).tiny))
 
 
 def _no_names(
-    n: int, statistics: SeenStatistics, reliability: Reliability | None, M: int, noise: float, width: float,
+    statistics: SeenStatistics, reliability: Reliability | None, alone: Array, noise: float, width: float,
     temper: float,
 ) -> str:  # fmt: skip
-    """Why clusters of n test images cannot be named; empty where they can."""
+    """Why clusters cannot be a better guide than log-probabilities ``alone`` (L, M); empty where they may be."""
+    n, M = alone.shape
     if reliability is None:
         return "fewer than four seen classes cannot show whether attributes name classes"
     if n < _LEAST_IMAGES * M:
@@ -298,16 +298,22 @@ def _no_names(
             "attributes do not name held-out seen classes well enough "
             f"({told:.2f}, where 0 is chance, 1 is certain and {_LEAST_TOLD} is needed)"
         )
+    # No image is surer of its name than of its cluster, so clusters need not be looked for.
+    at_best, expected = reliability.purity + (1 - reliability.purity) / M, float(np.exp(alone.max(axis=1)).mean())
+    if at_best <= expected + _MARGIN:
+        return (
+            f"clusters of held-out seen classes are right for {at_best:.0%} of the images at best, and the inductive "
+            f"rule is expected to be right for {expected:.0%}"
+        )
     return ""
 
 
 def _posterior(
-    U: Array, base_scores: Array, Z: Array, statistics: SeenStatistics, namer: Namer, n_starts: int, purity: float,
-    seed: int,
-) -> Array:  # fmt: skip
+    U: Array, base_scores: Array, statistics: SeenStatistics, namer: Namer, n_starts: int, purity: float, seed: int
+) -> Array:
     """Posterior (L, M) of the classes for unit rows U (L, p), averaged over clusterings and names."""
     rng = np.random.default_rng(seed)
-    M = len(Z)
+    M = base_scores.shape[1]
     posteriors, evidence = [], []
     for found in clusterings(U, base_scores, statistics.concentration, n_starts, rng):
         sizes = found.P.sum(axis=0)
