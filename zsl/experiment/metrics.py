@@ -11,7 +11,6 @@ import numpy as np
 from zsl.checks import Array
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.dataset import ZeroShotData
-from zsl.data.subsets import thinned
 from zsl.evaluation import class_accuracy, evaluate, hubness_report
 from zsl.evaluation.calibration import calibration_report
 from zsl.evaluation.generalized import ausuc, gzsl
@@ -70,14 +69,11 @@ def of_stages(prediction: Prediction, y: Array, Z: Array) -> dict[str, float]:
     return out
 
 
-def of_imbalanced(fitted: ZeroShotClassifier, data: ZeroShotData, ratio: float, seed: int) -> dict[str, float]:
+def of_imbalanced(fitted: ZeroShotClassifier, data: ZeroShotData, rows: Array) -> dict[str, float]:
     """Accuracies of every stage on unseen classes of unequal size: ``imbalanced_NAME`` and ``STAGE/imbalanced_NAME``.
 
-    The test images are those that ``subset.imbalance=RATIO`` leaves under the same seed. Transductive rules predict
-    again from these images alone.
+    ``rows`` are the test images that remain. Transductive rules predict again from these images alone.
     """
-    names = [data.class_names[c] for c in data.unseen]
-    rows = thinned(data.y_unseen, ratio, seed, f"evaluation.imbalance={ratio:g}", names)
     prediction = fitted.predict_stages(data.X_unseen[rows])
     y, out = data.y_unseen[rows], dict[str, float]()
     known = y >= 0

@@ -10,6 +10,7 @@ from typing import Any
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.dataset import ZeroShotData
 from zsl.experiment import metrics
+from zsl.experiment.loading import unequal_rows
 from zsl.experiment.selection import Selection
 from zsl.experiment.setup import Setup
 from zsl.experiment.signs import of_run
@@ -50,7 +51,7 @@ def evaluate(
     """The result of a run: metrics of ``prediction``, and everything needed to say what it is a result of."""
     found = metrics.metrics(fitted, prediction, data, generalized=setup.generalized)
     if setup.imbalance is not None:
-        found |= metrics.of_imbalanced(fitted, data, setup.imbalance, setup.config["subset"]["seed"])
+        found |= metrics.of_imbalanced(fitted, data, unequal_rows(setup, data))
     found |= {name: s for name, s in clock.seconds.items() if selection is not None or name != "time_tune_s"}
     found["peak_rss_mb"] = metrics.peak_rss_mb()
     if selection is not None:
