@@ -1,11 +1,13 @@
 """A few labels: the rule ``asked``, labelled images in fit and in experiments, and the command ``zsl ask``."""
 
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import zsl
 from test_naming import problem
 from zsl.errors import UserError
 from zsl.inference import Inference
@@ -77,7 +79,7 @@ def test_the_names_that_are_left_go_to_the_clusters_that_are_left():
 
 
 def test_labelled_images_keep_their_labels_and_change_their_neighbours():
-    X, y, Z, seen = problem(1, noise=0.6)
+    X, _, Z, seen = problem(1, noise=0.6)
     rng = np.random.default_rng(0)
     labelled = np.where(rng.random(len(X)) < 0.3, rng.integers(4, size=len(X)), -1)  # as wrong as labels can be
     P = np.exp(asked(X @ seen.prototypes(Z).T, X, Z, seen, labelled))
@@ -193,7 +195,8 @@ def test_more_classes_than_images():
 
 
 @pytest.mark.parametrize(
-    "labelled", [[0.0, 1.0, -1.0], [0, 1], [0, 1, 4], [0, -2, 1], "abc", [[0, 1, 2]], [True, False, True], ["a", "b", "c"]]
+    "labelled",
+    [[0.0, 1.0, -1.0], [0, 1], [0, 1, 4], [0, -2, 1], "abc", [[0, 1, 2]], [True, False, True], ["a", "b", "c"]],
 )
 def test_labels_that_are_no_classes_are_refused(labelled):
     X, _, Z, seen, scores = clear()
@@ -241,3 +244,121 @@ def test_rules_that_cannot_use_labels_say_so(fitted, inference, message):
     with pytest.raises(UserError, match=message):
         inference.predict(model, X, Z, seen, np.where(np.arange(len(X)) < 2, y, -1))
     inference.predict(model, X, Z, seen, none(X))
+
+
+@cache
+def digits_as_read():
+    return zsl.load_dataset("digits", overrides=("feature.centre=false", "feature.l2=false"))
+
+
+def digits(**more):
+    """A classifier of seven digits with rule ``asked``, its training data, test images and their classes."""
+    data = digits_as_read()
+    names = np.array(data.class_names)
+    table = dict(zip(data.class_names, data.attributes))
+    X, y = data.X_unseen, names[data.unseen[data.y_unseen]]
+    return (
+        zsl.ZeroShotClassifier(ESZSL(), **{"inference": "asked", **more}),
+        (data.X, names[data.seen[data.y]], table),
+        X,
+        y,
+    )
+
+
+@pytest.fixture(scope="module")
+def few():
+    """Digits with four labelled images, of which two are of one class."""
+    classifier, training, X, y = digits()
+    rows = [np.flatnonzero(y == name)[k] for name, k in (("two", 0), ("two", 1), ("four", 0), ("six", 0))]
+    return classifier.fit(*training, labelled=(X[rows], y[rows])), training, X, y, rows
+
+
+def test_labels_of_fit_are_those_of_the_images_put_in_front(few):
+    classifier, _, X, y, rows = few
+    batch = X[100:400]
+    ready = classifier.preprocess_.transform(np.vstack([X[rows], batch]))
+    Z = classifier.semantics_.transform(np.ascontiguousarray(classifier.class_attributes()))
+    labelled = np.r_[[list(classifier.classes_).index(name) for name in y[rows]], np.full(300, -1)]
+    expected = classifier.inference_.predict(classifier.model_, ready, Z, classifier.statistics_, labelled)
+    found = classifier.predict_stages(batch)
+    assert found.chosen.scores.shape == (300, 3)
+    for ours, theirs in zip(found.stages, expected.stages, strict=True):
+        assert_array_equal(ours.scores, theirs.scores[4:])
+    assert f"{LABELLED}: 4" in found.chosen.information
+    assert_array_equal(classifier.predict(batch), classifier.classes_[expected.scores[4:].argmax(axis=1)])
+    # Among seen and unseen classes the same labels count; among other classes none of them does.
+    assert f"{LABELLED}: 4" in classifier.predict_stages(batch, "all").chosen.information
+    assert f"{LABELLED}: 3" in classifier.predict_stages(batch, ["six", "two"]).chosen.information
+    assert not any(use.startswith(LABELLED) for use in classifier.predict_stages(batch, "seen").chosen.information)
+
+
+def test_clusters_have_the_names_that_the_labels_say(few):
+    _, training, X, y, rows = few
+    # By attributes the names are right here, so only labels of other names show whether labels are what counts.
+    other = {"two": "four", "four": "six", "six": "two"}
+    renamed = np.array([other[name] for name in y])
+    without = digits()[0].fit(*training)
+    assert without.score(X, y) > 0.95
+    assert without.labelled_ is None
+    assert digits()[0].fit(*training, labelled=(X[rows], renamed[rows])).score(X, renamed) > 0.95
+
+
+def test_a_classifier_with_labels_is_the_same_after_saving(few, tmp_path):
+    classifier, _, X, *_ = few
+    for precision, digits_ in (("double", 0), ("single", 1e-3)):
+        classifier.save(tmp_path / "model.skops", precision)
+        loaded = zsl.ZeroShotClassifier.load(tmp_path / "model.skops")
+        assert_array_equal(loaded.labelled_[0], classifier.labelled_[0])
+        assert loaded.labelled_[1] == classifier.labelled_[1]
+        assert_allclose(loaded.decision_function(X), classifier.decision_function(X), atol=digits_)
+
+
+def test_a_file_of_before_has_no_labels(few, tmp_path):
+    _, training, X, *_ = few
+    old = digits()[0].fit(*training)
+    del old.labelled_
+    old.save(tmp_path / "model.skops")
+    assert zsl.ZeroShotClassifier.load(tmp_path / "model.skops").predict(X[:5]).shape == (5,)
+
+
+def test_validation_never_sees_labels(few, monkeypatch):
+    _, training, X, y, rows = few
+    seen = []
+    monkeypatch.setattr(
+        Inference, "predict", lambda self, *given, _of=Inference.predict: seen.append(given[4:]) or _of(self, *given)
+    )
+    with_labels = digits(calibrate=True, n_validation_splits=2)[0].fit(*training, labelled=(X[rows], y[rows]))
+    assert seen == [(None,)] * 2
+    without = digits(calibrate=True, n_validation_splits=2)[0].fit(*training)
+    assert with_labels.decision_ == without.decision_
+    assert with_labels.fit(*training).labelled_ is None  # a fit without labels forgets those of before
+
+
+@pytest.mark.parametrize(
+    ("labelled", "message"),
+    [
+        ("two", r"labelled should be a pair \(X, y\)"),
+        ((np.zeros((2, 64)), ["two"]), "labelled should have a class for each of its 2 images"),
+        ((np.zeros((1, 64)), "two"), "labelled should have a class for each of its 1 images"),
+        ((np.zeros((1, 3)), ["two"]), "X has 3 features"),
+        ((np.full((1, 64), np.nan), ["two"]), "contains NaN"),
+        ((np.zeros((1, 64)), ["tow"]), "names the class 'tow', which is no unseen class; did you mean two"),
+        ((np.zeros((1, 64)), ["one"]), "names the class 'one', which has training images"),
+        ((np.zeros((1, 64)), [None]), "names the class None, which is no unseen class"),
+        ((np.zeros((2, 64)), ["two", "six"]), "calls one image, in row 0 and in row 1, both 'two' and 'six'"),
+    ],
+)
+def test_wrong_labels_are_refused_in_a_sentence(few, labelled, message):
+    with pytest.raises(UserError, match=message) as error:
+        few[0].keep_labelled(labelled)
+    assert str(error.value).endswith(".") or "labelled" not in message  # features are scikit-learn's to refuse
+
+
+def test_labels_for_a_rule_that_ignores_them_are_refused(few):
+    _, training, X, y, rows = few
+    for inference in ("transductive", "inductive"):
+        with pytest.raises(UserError, match="use inference=asked"):
+            digits(inference=inference)[0].fit(*training, labelled=(X[rows], y[rows]))
+        assert digits(inference=inference)[0].fit(*training, labelled=(X[:0], [])).labelled_ is None
+    twice = (X[[0, 0]], y[[0, 0]])
+    assert digits()[0].fit(*training, labelled=twice).labelled_[1] == [y[0]] * 2
