@@ -9,11 +9,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import zsl
 from test_naming import problem
+from zsl.data.labelled import set_aside
 from zsl.errors import UserError
+from zsl.experiment.loading import load
+from zsl.experiment.setup import checked
 from zsl.inference import Inference
 from zsl.inference.asking import Clusters, asked, balanced
 from zsl.inference.rules import LABELLED, TRANSDUCTIVE
 from zsl.models import ESZSL
+from zsl.report.compare import compare
+from zsl.report.records import read_records
+from zsl.runs.summary import kind_of, protocol
 
 
 def clear(seed=0, **more):
@@ -342,7 +348,7 @@ def test_validation_never_sees_labels(few, monkeypatch):
         ((np.zeros((1, 64)), "two"), "labelled should have a class for each of its 1 images"),
         ((np.zeros((1, 3)), ["two"]), "X has 3 features"),
         ((np.full((1, 64), np.nan), ["two"]), "contains NaN"),
-        ((np.zeros((1, 64)), ["tow"]), "names the class 'tow', which is no unseen class; did you mean two"),
+        ((np.zeros((1, 64)), ["tow"]), "names the class 'tow', which is no unseen class"),
         ((np.zeros((1, 64)), ["one"]), "names the class 'one', which has training images"),
         ((np.zeros((1, 64)), [None]), "names the class None, which is no unseen class"),
         ((np.zeros((2, 64)), ["two", "six"]), "calls one image, in row 0 and in row 1, both 'two' and 'six'"),
@@ -362,3 +368,114 @@ def test_labels_for_a_rule_that_ignores_them_are_refused(few):
         assert digits(inference=inference)[0].fit(*training, labelled=(X[:0], [])).labelled_ is None
     twice = (X[[0, 0]], y[[0, 0]])
     assert digits()[0].fit(*training, labelled=twice).labelled_[1] == [y[0]] * 2
+
+
+RUN = ["dataset=digits", "model=eszsl", "inference=asked", "tracking=none", "figures=false"]
+
+
+def as_read(*overrides):
+    return load(checked(zsl.compose([*RUN, *overrides])))
+
+
+def csv_of(path, pairs, columns="image,class"):
+    path.write_text("\n".join([columns, *(",".join(map(str, pair)) for pair in pairs)]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def labels(tmp_path):
+    """A file that calls two images of each unseen digit by their true names."""
+    data = as_read()
+    rows = [i for m in range(3) for i in np.flatnonzero(data.y_unseen == m)[:2]]
+    return csv_of(tmp_path / "few.csv", [(data.rows_unseen[i], data.unseen_names[data.y_unseen[i]]) for i in rows])
+
+
+def test_labelled_images_leave_the_test_and_are_recorded(labels, tmp_path):
+    result = zsl.run(zsl.compose([*RUN, f"inference.labelled={labels}"]), tmp_path / "with")
+    without = zsl.run(zsl.compose(RUN), tmp_path / "without")
+    assert len(result.prediction.scores) == result.sizes["test_images"] == without.sizes["test_images"] - 6
+    assert result.metrics["labelled_images"] == 6
+    assert result.key["labelled"]["images"] == 6
+    assert "labelled" not in without.key
+    assert "labelled_images" not in without.metrics
+    assert (tmp_path / "with" / "predictions.csv").read_text().count("\n") == len(result.prediction.scores) + 1
+    assert kind_of(result.key["information_used"]) == "with labels"
+    assert kind_of(without.key["information_used"]) == "transductive"
+    assert "the classes of 6 images of unseen classes were given" in protocol(result.key["information_used"])
+    # Comparisons rank the run by itself.
+    table = compare(read_records([tmp_path]))
+    assert [row[:2] for row in table.rows] == [
+        ["eszsl, agnostic+asked", "transductive"], ["eszsl, agnostic+asked, 6 labels", "with labels"],
+    ]  # fmt: skip
+    assert [row[5] for row in table.rows] == ["1.0", "1.0"]
+    # The saved classifier holds the labels.
+    loaded = zsl.ZeroShotClassifier.load(tmp_path / "with" / "model.skops")
+    assert len(loaded.labelled_[1]) == 6
+
+
+def test_the_digest_has_what_the_labels_say_and_not_where_they_are(labels, tmp_path):
+    def digest_of(*overrides):
+        return zsl.run(
+            zsl.compose([*RUN, *overrides, "save_model=false"]), tmp_path / str(len([*tmp_path.iterdir()]))
+        ).digest
+
+    lines = labels.read_text().splitlines()
+    moved = tmp_path / "moved.csv"
+    moved.write_text("\n".join([lines[0], *lines[:0:-1], lines[1]]) + "\n")  # another order, and one line twice
+    other = tmp_path / "other.csv"
+    other.write_text("\n".join(lines[:-1]) + "\n")
+    found = [digest_of(f"inference.labelled={path}") for path in (labels, moved, other)]
+    assert found[0] == found[1]
+    assert len({*found, digest_of()}) == 3
+
+
+def test_what_is_set_aside(tmp_path):
+    data = as_read()
+    file = csv_of(
+        tmp_path / "a.csv", [(data.rows_unseen[7], " Four "), (data.rows_unseen[3], ""), (data.rows_unseen[4], "none")]
+    )
+    left, (X, names) = set_aside(data, file)
+    assert names == ["four"]
+    assert_array_equal(X, data.X_unseen[[7]])
+    assert_array_equal(left.X_unseen, np.delete(data.X_unseen, 7, axis=0))
+    assert_array_equal(left.y_unseen, np.delete(data.y_unseen, 7))
+    assert left.rows_unseen == (*data.rows_unseen[:7], *data.rows_unseen[8:])
+    assert set_aside(data, csv_of(tmp_path / "b.csv", [(data.rows_unseen[7], "")], "row,answer")) == (data, None)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "columns", "message"),
+    [
+        ([(1, "two")], "image,clas", "needs a column image and a column class .or answer.; it has: image, clas"),
+        ([(100000, "two")], "image,class", "there is no test image 100000; name images as predictions.csv does"),
+        ([(3, "tow")], "image,class", r"names the class 'tow', which is no unseen class \(did you mean two"),
+        ([(3, "one")], "image,class", "names the class 'one', which has training images"),
+        ([(3, "two"), (3, "six")], "image,class", "calls the image 3 both 'two' and 'six'; leave one class"),
+        ([], "image,class", "it needs a header and at least one row"),
+    ],
+)
+def test_wrong_files_of_labels_are_refused(tmp_path, pairs, columns, message):
+    file = csv_of(tmp_path / "few.csv", pairs, columns)
+    with pytest.raises(UserError, match=message):
+        zsl.run(zsl.compose([*RUN, f"inference.labelled={file}"]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["inference.labelled=nothing.csv"], "nothing.csv"),
+        (["inference.labelled=3"], "inference.labelled=3 is not accepted"),
+        (["inference=transductive"], "inference.fallback=true decides without them; use inference=asked"),
+        (["inference=inductive"], "inference.labels=bidirectional ignores them; use inference=asked"),
+    ],
+)
+def test_settings_that_do_not_go_with_labels_are_refused(overrides, message, labels):
+    given = [] if "labelled" in overrides[0] else [f"inference.labelled={labels}"]
+    with pytest.raises(UserError, match=message):
+        zsl.run(zsl.compose([*RUN, *overrides, *given]))
+
+
+def test_labels_for_every_image_leave_nothing_to_test(tmp_path):
+    data = as_read()
+    with pytest.raises(UserError, match="labels every test image, so none is left to test"):
+        set_aside(data, csv_of(tmp_path / "few.csv", [(row, "two") for row in data.rows_unseen]))

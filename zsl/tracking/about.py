@@ -16,7 +16,7 @@ _GROUPS = {
     "gzsl_": "generalized",
     "hubness_": "hubness", "shift_": "hubness", "temperature": "calibration", "nll": "calibration",
     "ece": "calibration", "aurc": "calibration", "objective": "fit", "lasso_gap_max": "fit", "time_": "cost",
-    "peak_rss_mb": "cost",
+    "peak_rss_mb": "cost", "labelled_images": "cost",
 }  # fmt: skip
 
 
