@@ -4,11 +4,14 @@ import itertools
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import zsl
 from test_naming import problem
+from zsl.ask.__main__ import main
+from zsl.ask.session import ImageFiles
 from zsl.data.labelled import set_aside
 from zsl.errors import UserError
 from zsl.experiment.loading import load
@@ -403,11 +406,11 @@ def test_labelled_images_leave_the_test_and_are_recorded(labels, tmp_path):
     assert kind_of(without.key["information_used"]) == "transductive"
     assert "the classes of 6 images of unseen classes were given" in protocol(result.key["information_used"])
     # Comparisons rank the run by itself.
-    table = compare(read_records([tmp_path]))
+    table = compare(read_records(tmp_path))
     assert [row[:2] for row in table.rows] == [
         ["eszsl, agnostic+asked", "transductive"], ["eszsl, agnostic+asked, 6 labels", "with labels"],
     ]  # fmt: skip
-    assert [row[5] for row in table.rows] == ["1.0", "1.0"]
+    assert [row[5] for row in table.rows] == [1.0, 1.0]
     # The saved classifier holds the labels.
     loaded = zsl.ZeroShotClassifier.load(tmp_path / "with" / "model.skops")
     assert len(loaded.labelled_[1]) == 6
@@ -479,3 +482,239 @@ def test_labels_for_every_image_leave_nothing_to_test(tmp_path):
     data = as_read()
     with pytest.raises(UserError, match="labels every test image, so none is left to test"):
         set_aside(data, csv_of(tmp_path / "few.csv", [(row, "two") for row in data.rows_unseen]))
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run_of_digits(tmp_path_factory):
+    """A finished run on digits that another rule than ``asked`` answered."""
+    folder = tmp_path_factory.mktemp("digits") / "run"
+    zsl.run(zsl.compose([*RUN, "inference=transductive", "inference.fallback=false"]), folder)
+    return folder
+
+
+def ask(capsys, *arguments, status=0):
+    assert main([str(a) for a in arguments]) == status
+    out = capsys.readouterr()
+    return out.err if status else out.out
+
+
+def answered_with_truth(file, to):
+    """The questions of a file, answered from the labels of digits."""
+    data = as_read()
+    truth = {str(row): data.unseen_names[y] for row, y in zip(data.rows_unseen, data.y_unseen)}
+    table = pd.read_csv(file, dtype=str)
+    table["answer"] = [truth[row] for row in table["image"]]
+    table.to_csv(to, index=False)
+    return table
+
+
+def test_questions_answers_and_new_predictions(run_of_digits, tmp_path, capsys):
+    said = ask(capsys, run_of_digits, "--to", tmp_path / "a")
+    file = tmp_path / "a" / "questions.csv"
+    assert f"{file} asks about 3 images, the most useful first (no image file was found: --images FOLDER)." in said
+    assert f"zsl ask {run_of_digits} --answers {file}" in said
+    table = pd.read_csv(file)
+    assert list(table) == ["question", "image", "cluster_size", "guess", "certainty", "expected_gain", "answer"]
+    assert table["cluster_size"].sum() == 539
+    assert_allclose(table["expected_gain"], table["cluster_size"] * (1 - table["certainty"]), atol=3)
+    assert table["expected_gain"].is_monotonic_decreasing
+    assert table["answer"].isna().all()
+    assert not (tmp_path / "a" / "questions.png").exists()
+    filled = tmp_path / "filled.csv"
+    answered_with_truth(file, filled)
+    said = ask(capsys, run_of_digits, "--answers", filled, "--to", tmp_path / "a")
+    assert "has the predictions with 3 answers" in said
+    found = pd.read_csv(tmp_path / "a" / "predictions.csv", dtype=str)
+    assert list(found["row"]) == [str(row) for row in as_read().rows_unseen]
+    assert (found["predicted"] == found["true"]).mean() > 0.95
+    # The same answers in an experiment: those images are labelled and the others have the same classes.
+    result = zsl.run(zsl.compose([*RUN, f"inference.labelled={filled}"]))
+    others = ~found["row"].isin(pd.read_csv(filled, dtype=str)["image"]).to_numpy()
+    names = np.array(as_read().unseen_names)[result.prediction.scores.argmax(axis=1)]
+    assert (names == found["predicted"][others]).mean() > 0.99
+
+
+def test_answers_decide_what_clusters_are_called(run_of_digits, tmp_path, capsys):
+    ask(capsys, run_of_digits, "--to", tmp_path)
+    table = answered_with_truth(tmp_path / "questions.csv", tmp_path / "wrong.csv")
+    other = {"two": "six", "six": "four", "four": "two"}
+    table.assign(answer=table["answer"].map(other)).to_csv(tmp_path / "wrong.csv", index=False)
+    ask(capsys, run_of_digits, "--answers", tmp_path / "wrong.csv", "--to", tmp_path)
+    found = pd.read_csv(tmp_path / "predictions.csv", dtype=str)
+    assert (found["predicted"] == found["true"].map(other)).mean() > 0.95
+
+
+def test_truth_as_the_answers(run_of_digits, tmp_path, capsys):
+    lines = ask(capsys, run_of_digits, "--truth").splitlines()
+    accuracy = {int(line.split()[0]): float(line.split()[1]) for line in lines[1:] if line.split()[0].isdecimal()}
+    assert list(accuracy) == [0, 1, 2, 3]
+    assert accuracy[3] > 0.95
+    assert not (run_of_digits / "ask").exists()  # nothing is written
+
+
+def test_asking_in_the_terminal(run_of_digits, tmp_path, capsys, monkeypatch):
+    data = as_read()
+    truth = {str(row): data.unseen_names[y] for row, y in zip(data.rows_unseen, data.y_unseen)}
+
+    def typed(words):
+        given = iter(words)
+
+        def answer(prompt):
+            shown = capsys.readouterr().out
+            asked_about.append(next(line for line in shown.splitlines()[::-1] if line.isdecimal()))
+            word = next(given, None)
+            if word is None:
+                raise EOFError
+            return truth[asked_about[-1]].upper() if word == "right" else word
+
+        monkeypatch.setattr("builtins.input", answer)
+        asked_about = []
+        return asked_about
+
+    def answers():
+        return pd.read_csv(tmp_path / "answers.csv", dtype=str).to_numpy().tolist()
+
+    rows = typed(["right", "nonsense", "right", "right", "right"])
+    said = ask(capsys, run_of_digits, "--prompt", "--to", tmp_path)
+    assert len(set(rows)) == 3 == len(rows) - 1  # a word that is no class is asked for again
+    assert answers() == [[row, truth[row]] for row in dict.fromkeys(rows)]
+    assert "has the predictions with 3 answers" in said
+    found = pd.read_csv(tmp_path / "predictions.csv", dtype=str)
+    assert (found["predicted"] == found["true"]).mean() > 0.95
+    rows = typed(["", "right", "q", "right"])
+    ask(capsys, run_of_digits, "--prompt", "--to", tmp_path)
+    assert len(set(rows)) == 3
+    assert answers() == [[rows[1], truth[rows[1]]]]
+    typed([])
+    assert "has the predictions with 0 answers, which gave 0 of 539" in ask(
+        capsys, run_of_digits, "--prompt", "--to", tmp_path
+    )
+
+
+def test_images_of_ones_own(run_of_digits, tmp_path, capsys):
+    data = as_read()
+    names = np.array(data.unseen_names)[data.y_unseen]
+    file = tmp_path / "more.npz"
+    np.savez(file, features=data.X_unseen[:300], labels=names[:300], files=np.array([f"{i}.png" for i in range(300)]))
+    said = ask(capsys, run_of_digits, file, "--to", tmp_path)
+    assert f"zsl ask {run_of_digits} {file} --answers {tmp_path / 'questions.csv'}" in said
+    table = pd.read_csv(tmp_path / "questions.csv", dtype=str)
+    assert table["cluster_size"].astype(int).sum() == 300
+    lines = ask(capsys, run_of_digits, file, "--truth").splitlines()
+    assert float(lines[4].split()[1]) > 0.9
+    table.assign(answer=[names[int(i.removesuffix(".png"))] for i in table["image"]]).to_csv(tmp_path / "f.csv")
+    ask(capsys, run_of_digits / "model.skops", file, "--answers", tmp_path / "f.csv", "--to", tmp_path)
+    found = pd.read_csv(tmp_path / "predictions.csv", dtype=str)
+    assert list(found["image"]) == [f"{i}.png" for i in range(300)]
+    assert (found["predicted"] == names[:300]).mean() > 0.9
+
+
+def test_labels_of_the_run_count_as_answers(labels, tmp_path, capsys):
+    zsl.run(zsl.compose([*RUN, f"inference.labelled={labels}"]), tmp_path / "run")
+    said = ask(capsys, tmp_path / "run")
+    assert "no question is worth asking: each is expected to rename fewer than 1% of the images" in said
+    lines = ask(capsys, tmp_path / "run", "--truth").splitlines()
+    assert lines[1].split()[0] == "0"
+    assert float(lines[1].split()[1]) > 0.95
+    assert len(lines) == 2
+
+
+def test_the_contact_sheet_shows_the_images_that_are_found(tmp_path, capsys):
+    from PIL import Image
+
+    from zsl.data.readers.cifar_awa import image_key
+
+    folder = tmp_path / "run"
+    overrides = ["dataset=cifar_awa", "model=eszsl", "inference=transductive", "tracking=none", "figures=false"]
+    zsl.run(zsl.compose([*overrides, "inference.fallback=false"]), folder)
+    data = load(checked(zsl.compose(overrides)))
+    there = {}
+    for i in range(0, len(data.names_unseen), 3):
+        path = tmp_path / "images" / image_key(data.names_unseen[i], data.unseen_names[data.y_unseen[i]])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32), (i % 256, 0, 0)).save(path)
+        there[data.names_unseen[i]] = path
+    said = ask(capsys, folder, "--images", tmp_path / "images")
+    table = pd.read_csv(folder / "ask" / "questions.csv")
+    assert f"{folder / 'ask' / 'questions.png'} shows the images" in said
+    assert set(table["image"]) <= set(there)  # an image that cannot be looked at is not asked about
+    with Image.open(folder / "ask" / "questions.png") as sheet:
+        assert sheet.width == pytest.approx(150 * 1.15 * 8, abs=2)
+        assert sheet.height == pytest.approx(150 * 1.7 * len(table), abs=2)
+    table["answer"] = "dolphin"
+    table.to_csv(folder / "ask" / "questions.csv", index=False)
+    said = ask(capsys, folder, status=1)
+    assert "holds answers and is not overwritten; use --answers" in said
+    # Two clusters and more may be one class.
+    said = ask(capsys, folder, "--answers", folder / "ask" / "questions.csv")
+    assert "No answer is of horse, blue+whale, seal; rows of your own (image, answer) may be added" in said
+
+
+def test_files_are_found_by_path_or_by_a_name_that_is_theirs_alone(tmp_path):
+    for name in ("a/1.png", "a/2.png", "b/2.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    files = ImageFiles([tmp_path / "nothing", tmp_path])
+    assert files.find("b/2.png") == tmp_path / "b" / "2.png"
+    assert files.find("c10:test/x/1.png") == tmp_path / "a" / "1.png"
+    assert files.find("c10:test/x/2.png") is None
+    assert files.find("3.png") is None
+    assert files.find(1) is None
+    assert ImageFiles([tmp_path / "nothing"]).find("a/1.png") is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prompt", "--truth"], "--prompt and --truth both say where answers come from; give one of them."),
+        (["--answers", "nothing.csv"], "nothing.csv"),
+        (["--images", "nothing"], "--images nothing is not a folder"),
+        (["nothing.npz"], "nothing.npz"),
+        (["--answer"], "--answer"),
+    ],
+)
+def test_wrong_use_ends_in_one_sentence(run_of_digits, arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (line,) = ask(capsys, run_of_digits, *arguments, status=1).strip().splitlines()
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ([(1, "")], "has no answer yet; write class names into its column answer"),
+        ([(10**6, "two")], "there is no test image 1000000"),
+        ([(3, "tow")], "did you mean two"),
+        ([(3, "two"), (3, "four")], "calls the image 3 both 'two' and 'four'"),
+    ],
+)
+def test_wrong_answers_end_in_one_sentence(run_of_digits, answers, message, capsys, tmp_path):
+    file = csv_of(tmp_path / "answers.csv", answers, "image,answer")
+    (line,) = ask(capsys, run_of_digits, "--answers", file, "--to", tmp_path / "o", status=1).strip().splitlines()
+    assert message in line
+    assert not (tmp_path / "o").exists()
+
+
+def test_runs_that_cannot_be_asked_say_why(tmp_path, capsys, run_of_digits):
+    zsl.run(zsl.compose([*RUN, "inference=own"]), tmp_path / "own")
+    assert "run it again with inference=asked or inference=transductive" in ask(capsys, tmp_path / "own", status=1)
+    assert "RUN=nowhere does not exist" in ask(capsys, "nowhere", status=1)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "model.skops").write_bytes((run_of_digits / "model.skops").read_bytes())
+    assert "its test images are not known; give them: zsl ask RUN INPUT" in ask(capsys, alone, status=1)
+    # The configuration of a folder cannot allow a package.
+    text = (run_of_digits / "config.yaml").read_text().replace("zsl.data.readers.digits.load", "os.getcwd")
+    (alone / "config.yaml").write_text(text.replace("allow_targets: []", "allow_targets: [os]"))
+    assert "os.getcwd" in ask(capsys, alone, status=1)
+
+
+def test_synthetic_data_with_the_truth(tmp_path, capsys):
+    zsl.run(zsl.compose(["dataset=synthetic", *RUN[1:]]), tmp_path / "run")
+    lines = ask(capsys, tmp_path / "run", "--truth").splitlines()
+    accuracy = [float(line.split()[1]) for line in lines[1:] if line.split()[0].isdecimal()]
+    assert accuracy[-1] >= accuracy[0] - 0.02
+    assert accuracy[-1] > 0.8
