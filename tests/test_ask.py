@@ -700,7 +700,12 @@ def test_wrong_answers_end_in_one_sentence(run_of_digits, answers, message, caps
 
 def test_runs_that_cannot_be_asked_say_why(tmp_path, capsys, run_of_digits):
     zsl.run(zsl.compose([*RUN, "inference=own"]), tmp_path / "own")
-    assert "run it again with inference=asked or inference=transductive" in ask(capsys, tmp_path / "own", status=1)
+    np.save(tmp_path / "more.npy", as_read().X_unseen[:50])
+    assert "which this run's rule did not; run it again with inference=asked" in ask(
+        capsys, tmp_path / "own", tmp_path / "more.npy", status=1
+    )
+    # With the data of the run at hand, statistics are computed; the answers are those of a run that has them.
+    assert ask(capsys, tmp_path / "own", "--truth") == ask(capsys, run_of_digits, "--truth")
     assert "RUN=nowhere does not exist" in ask(capsys, "nowhere", status=1)
     alone = tmp_path / "alone"
     alone.mkdir()

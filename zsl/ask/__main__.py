@@ -24,6 +24,7 @@ from zsl.data.readers.columns import read_csv
 from zsl.errors import Parser, UserError, atomic, exit_status, writing
 from zsl.evaluation import evaluate
 from zsl.inference.asking import WORTH_ASKING, Question
+from zsl.inference.statistics import seen_statistics
 from zsl.predict.__main__ import model_of, read_input
 from zsl.runs.files import CONFIG, PREDICTIONS, write_predictions
 from zsl.text import as_cell
@@ -126,6 +127,9 @@ def _test_images(folder: Path, classifier: ZeroShotClassifier, arguments: argpar
         data, _ = set_aside(data, setup.labelled)
     if [str(name) for name in data.unseen_names] != classes:
         raise UserError(f"{folder}: the data have other unseen classes now than in the run; run it again.")
+    if classifier.statistics_ is None:  # the run's own rule did not need them
+        X, Z = classifier.preprocess_.transform(data.X), classifier.semantics_.transform(data.Z)
+        classifier.statistics_ = seen_statistics(classifier.model_, X, data.y, Z)
     if data.names_unseen:
         return TestImages(data.X_unseen, data.names_unseen, "file", data.y_unseen)
     return TestImages(data.X_unseen, data.rows_unseen, "row", data.y_unseen)

@@ -54,8 +54,8 @@ class Session:
         """
         if classifier.statistics_ is None:
             raise UserError(
-                "zsl ask needs statistics of the seen classes, which this run's rule did not; run it again with "
-                "inference=asked or inference=transductive."
+                "naming clusters of other images needs statistics of the seen classes, which this run's rule did not; "
+                "run it again with inference=asked."
             )
         table = classifier.class_attributes()
         rows, labels = in_front(getattr(classifier, "labelled_", None), X, table.index)

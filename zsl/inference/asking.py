@@ -6,8 +6,8 @@ the cluster that its image belongs to. The other clusters have soft names: the p
 left (Sinkhorn), because most classes are one cluster each. As some are more, a class that a label has named already
 keeps a small share. EM runs on from the named means, and labelled images keep their labels in it.
 
-A question is worth the images that get a right name by its answer: the size of the cluster times the probability that
-its present name is wrong.
+A question is worth the images that its answer is expected to rename: the size of the cluster times the probability
+that its present name is wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NEVER = 1e6
 _TIE = 1e-9
 
 WORTH_ASKING = 0.01
-"""Share of the test images that a question should be expected to put right; below it asking ends"""
+"""Share of the test images that an answer should be expected to rename; below it asking ends"""
 
 
 class Question(NamedTuple):
@@ -54,7 +54,7 @@ class Question(NamedTuple):
     certainty: float
     """Probability of the present name"""
     gain: float
-    """How many images more are expected to be right once the answer is known"""
+    """How many images the answer is expected to rename: ``size * (1 - certainty)``"""
     images: Array
     """Rows of the cluster's images, the one nearest its mean first"""
 
