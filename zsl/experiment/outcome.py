@@ -54,6 +54,8 @@ def evaluate(
         found |= metrics.of_imbalanced(fitted, data, unequal_rows(setup, data))
     found |= {name: s for name, s in clock.seconds.items() if selection is not None or name != "time_tune_s"}
     found["peak_rss_mb"] = metrics.peak_rss_mb()
+    if "labelled" in data.key:
+        found["labelled_images"] = data.key["labelled"]["images"]
     if selection is not None:
         found["tune_acc_class"] = selection.acc_class
     warnings = of_run(fitted, prediction, data)
@@ -123,6 +125,7 @@ def result_key(
             "lam_used": getattr(model, "lam_", None),
         },
         "inference": fitted.inference_.record(model),
+        **({"labelled": data.key["labelled"]} if "labelled" in data.key else {}),
         "decision": None if decided is None else dataclasses.asdict(decided),
         "evaluation": config["evaluation"],
         "seed": config["seed"],

@@ -43,6 +43,12 @@ class Stage:
         attributes, labels = self.pair
         return _MEANINGS.get(self.name, f"{attributes} attributes, label rule {labels}")
 
+    def last(self, n: int) -> Stage:
+        """The same for the last n images alone."""
+        if n == len(self.scores):
+            return self
+        return replace(self, scores=self.scores[-n:], Z_hat=None if self.Z_hat is None else self.Z_hat[-n:])
+
     @property
     def transductive(self) -> bool:
         """Whether the score of an image depends on other test images."""
@@ -66,6 +72,11 @@ class Prediction:
     def inductive(self) -> Prediction:
         """The same stages with the last inductive one as the answer."""
         return replace(self, chosen=[stage for stage in self.stages if not stage.transductive][-1])
+
+    def last(self, n: int) -> Prediction:
+        """The same stages for the last n images alone."""
+        stages = [stage.last(n) for stage in self.stages]
+        return replace(self, stages=stages, chosen=stages[self.stages.index(self.chosen)])
 
     def stage(self, name: str) -> Stage:
         """The stage of this name."""

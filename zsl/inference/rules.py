@@ -7,10 +7,11 @@ The names of a rule's parameters say what the rule is given. The positional ones
 * ``start``: the attribute-agnostic prediction, from which an attribute rule may start;
 * ``statistics``: :class:`zsl.inference.statistics.SeenStatistics`;
 * ``reliability``: :class:`zsl.inference.statistics.Reliability`, or None where there are too few seen classes;
-* ``base_scores`` (L, M): the scores of the base rule, which ``@label_rule(base=NAME)`` declares.
+* ``base_scores`` (L, M): the scores of the base rule, which ``@label_rule(base=NAME)`` declares;
+* ``labelled`` (L,): the class of each test image that the user has named, -1 for all others.
 
-The keyword-only ones are the rule's settings, ``inference.RULE.SETTING`` on the command line. The labels of test images
-are not among the quantities, so no rule can use them.
+The keyword-only ones are the rule's settings, ``inference.RULE.SETTING`` on the command line. Other labels of test
+images are not among the quantities, so no rule can use them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ NATIVE = "own"
 """The name under which a model's native scores stand in the place of a rule."""
 TRANSDUCTIVE = "unlabelled test images"
 """What a rule declares that looks at other test images than the one it scores."""
+LABELLED = "labels of images of unseen classes"
+"""What a stage declares, with their number, that used labels which the user gave."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,9 @@ class Rule:
         return self.function(**chosen)
 
 
-QUANTITIES = ("model", "X", "Z_unseen", "attributes", "Z_hat", "start", "statistics", "reliability", "base_scores")
+QUANTITIES = (
+    "model", "X", "Z_unseen", "attributes", "Z_hat", "start", "statistics", "reliability", "base_scores", "labelled",
+)  # fmt: skip
 _RULES: dict[Kind, dict[str, Rule]] = {"attributes": {}, "labels": {}}
 
 

@@ -17,7 +17,7 @@ _GROUPS = {
     "hubness_": "hubness", "shift_": "hubness", "temperature": "calibration", "nll": "calibration",
     "ece": "calibration", "expected_": "calibration",
     "aurc": "calibration", "objective": "fit", "lasso_gap_max": "fit", "time_": "cost",
-    "peak_rss_mb": "cost",
+    "peak_rss_mb": "cost", "labelled_images": "cost",
 }  # fmt: skip
 
 
