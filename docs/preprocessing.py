@@ -52,8 +52,8 @@ SEMANTICS = {
 JOBS = {
     "digits": (("ridge", "eszsl"), {}),
     "cifar": (("ridge", "eszsl"), {}),
-    "digits-coupled": (("coupled",), {}),
-    "cifar-coupled": (("coupled",), {"pca": 256}),
+    "digits-coupled": (("coupled_paper",), {}),
+    "cifar-coupled": (("coupled_paper",), {"pca": 256}),
 }
 PCA = {"digits": (16, 32), "cifar": (64, 128, 256)}
 
@@ -87,8 +87,8 @@ def measured(name: str, data: ZeroShotData, feature: Preprocess, semantics: Prep
     """Accuracy on the held-out classes: with the model's default settings, and with settings chosen inside."""
     node = resolve(zsl.compose([f"model={name}"]))["model"]
     ready = preprocess(data, feature, semantics)
-    if name == "coupled":
-        return {"coupled": accuracy([build(node, "model")], ready, attributes=True)[0]}
+    if name == "coupled_paper":
+        return {name: accuracy([build(node, "model")], ready, attributes=True)[0]}
     trials = trials_of({f"model.{k}": v for k, v in node["grid"].items()})
     grid = [{k.removeprefix("model."): v for k, v in s.items()} for s in trials]
     inside = np.zeros(len(grid))

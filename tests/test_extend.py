@@ -93,7 +93,7 @@ def test_mistakes_with_the_components_end_in_one_sentence(folder, monkeypatch, w
     (folder / "wrong.py").write_text(WRONG)
     monkeypatch.syspath_prepend(folder)
     # The modules and the rules that they register are forgotten after each case.
-    monkeypatch.setattr(rules, "_RULES", {kind: dict(found) for kind, found in rules._RULES.items()})
+    monkeypatch.setattr(rules, "_RULES", {kind: dict(rules.rules(kind)) for kind in ("attributes", "labels")})
     try:
         out = zsl(*MINE[2:], "tracking=none", *words.split(), cwd=folder)
     finally:

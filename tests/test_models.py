@@ -28,6 +28,7 @@ from zsl.models import TransductiveModel
 EVERY = options("model")
 # For tests that fit: training may need a package that is not installed.
 MODELS = models()
+DICTIONARIES = ("coupled", "coupled_paper")
 # Smaller settings for checks of behaviour, which need no converged fit.
 QUICK = {"n_iter": 1, "n_atoms": 25, "n_epochs": 10, "lr": 10.0, "max_iter": 40}
 
@@ -107,7 +108,7 @@ def test_constructor_stores_and_fit_mutates_nothing(name, easy):
 def test_every_model_goes_with_the_rule_that_is_chosen_by_itself(name):
     inference = Inference()
     inference.check(new(name))
-    assert (inference.resolved(new(name)) == ("aware", "spread")) == (name == "coupled")
+    assert (inference.resolved(new(name)) == ("aware", "spread")) == (name in DICTIONARIES)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -184,7 +185,7 @@ def test_beats_chance_on_simulated_data(name):
 
 
 # Descents that take minutes over all choices.
-LONG = {"bucher_metric", "cmt", "coupled", "fclswgan"}
+LONG = {"bucher_metric", "cmt", "fclswgan", *DICTIONARIES}
 SLOW = LONG | {"bidilel", "conse", "costa", "dap", "iap", "kernel_eszsl", "sse", "sync"}
 SLOW |= {
     "dsrl_style",
@@ -247,12 +248,14 @@ def test_the_constructor_has_the_settings_of_the_file(name):
             assert given == default or f.name == "solver", f.name
 
 
-BUT_COUPLED = [m for m in MODELS if m.values != ("coupled",)]
+BUT_COUPLED = [m for m in MODELS if m.values[0] not in DICTIONARIES]
 # One model of each base class suffices where the base class does the checking.
-BASES = ["coupled", "eszsl"]
+BASES = [*DICTIONARIES, "eszsl"]
 
 
-@pytest.mark.parametrize(("name", "setting"), [("coupled", "beta"), ("eszsl", "gamma"), ("sje", "n_epochs")])
+@pytest.mark.parametrize(
+    ("name", "setting"), [("coupled", "beta"), ("coupled_paper", "beta"), ("eszsl", "gamma"), ("sje", "n_epochs")]
+)
 def test_a_number_that_makes_no_sense_is_refused(name, setting, easy):
     for value in ("much", None, float("nan"), float("inf"), -2, [1.0]):
         with pytest.raises(UserError, match=rf"{setting}=.* is not accepted: it should be "):
@@ -342,7 +345,7 @@ def test_numbers_whose_squares_do_not_exist_are_refused_in_a_sentence(name, dtyp
         new(name, quick=True).fit(X, easy.y[::3], Z, U)
 
 
-@pytest.mark.parametrize("name", ["eszsl", "sse", "coupled"])
+@pytest.mark.parametrize("name", ["eszsl", "sse", *DICTIONARIES])
 def test_scores_refuse_such_numbers_too(name, easy):
     model = fitted_to_easy(name)
     with pytest.raises(UserError, match=r"^X is as large as"):
@@ -351,9 +354,10 @@ def test_scores_refuse_such_numbers_too(name, easy):
         model.scores(easy.X_unseen, 1e300 * easy.Z_unseen)
 
 
-def test_a_memory_map_of_numbers_too_large_is_refused_where_it_is_read(easy, tmp_path):
+@pytest.mark.parametrize("name", DICTIONARIES)
+def test_a_memory_map_of_numbers_too_large_is_refused_where_it_is_read(name, easy, tmp_path):
     np.save(tmp_path / "X.npy", 1e300 * easy.X)
-    model = type(new("coupled"))(n_atoms=20, n_iter=1, batch_size=50)
+    model = type(new(name))(n_atoms=20, n_iter=1, batch_size=50)
     with pytest.raises(UserError, match=r"^X is as large as"):
         model.fit(np.load(tmp_path / "X.npy", mmap_mode="r"), easy.y, easy.Z, easy.Z_unseen)
 
@@ -370,7 +374,7 @@ def test_labels_that_number_no_classes_are_refused(name, easy):
 def test_its_grid_is_made_of_its_settings_and_every_value_is_accepted(name):
     node = configuration(f"model={name}", "dataset=synthetic")["model"]
     grid = node.get("grid", {})
-    if name != "coupled":
+    if name not in DICTIONARIES:
         assert grid, f"conf/model/{name}.yaml has no grid for tune=class_cv"
     for key, values in grid.items():
         assert key in node

@@ -7,12 +7,15 @@ import logging
 import numpy as np
 import pytest
 
-from zsl.models import CoupledDictionaries
+import zsl
+from zsl.data.preprocess import Preprocess, preprocess
+from zsl.models import AveragedDictionaries, CoupledDictionaries
 from zsl.sparse import Codes, outlook
 
 
 @pytest.fixture
 def said(caplog):
+    outlook._say_once.cache_clear()
     caplog.set_level(logging.INFO, "zsl.sparse.outlook")
     return lambda: [record.getMessage() for record in caplog.records]
 
@@ -67,7 +70,6 @@ def fit(n, n_atoms, lam_relative, p=40, **more):
 
 
 def test_many_more_atoms_than_images_are_said(said):
-    outlook._say_once.cache_clear()
     fit(30, 61, 0.3)
     fit(25, 61, 0.3)  # as tuning does
     assert said() == [
@@ -77,17 +79,30 @@ def test_many_more_atoms_than_images_are_said(said):
 
 
 def test_codes_that_are_dense_by_nature_are_said_once(said):
-    assert fit(200, 60, 1e-4).density_ * 60 > 20
+    assert fit(200, 60, 1e-4).density_ * 60 > 28
+    fit(200, 60, 1e-4, seed=1)  # as a second dictionary
     (sentence,) = said()
-    assert "more than half of the 40 features" in sentence
+    assert "more non-zeros on average than 70% of the 40 features" in sentence
     assert "a larger model.lam (or model.lam_relative) makes them sparse" in sentence
 
 
 def test_features_are_counted_without_the_attributes(said):
     fit(200, 60, 1e-4, coupling="joint")
-    assert "more than half of the 40 features" in said()[0]
+    assert "more non-zeros on average than 70% of the 40 features" in said()[0]
 
 
 def test_sparse_codes_are_not_spoken_of(said):
     fit(100, 60, 0.3)
+    assert said() == []
+
+
+def test_dense_codes_of_few_features_are_not_spoken_of(said):
+    assert fit(200, 60, 1e-4, p=20).density_ * 60 > 15
+    assert said() == []
+
+
+def test_the_default_has_codes_of_half_as_many_non_zeros_as_features_and_says_nothing(said):
+    data = preprocess(zsl.load_dataset("cifar_awa"), Preprocess(), Preprocess())
+    model = AveragedDictionaries(n_dictionaries=2).fit(data.X, data.y, data.Z, data.Z_unseen)
+    assert 55 < model.density_ * 160 < 75
     assert said() == []

@@ -218,9 +218,10 @@ def test_tables_runs_all_of_them_and_compare(tmp_path, started, monkeypatch, cap
         "table1", "table2", "table3", "compare",
     ]  # fmt: skip
     assert made == ["table1", "table2", "table3"]
-    # Of compare the stage quick; coupled dictionaries have no grid to tune over.
+    # Of compare the stage quick; coupled dictionaries, the paper's and averaged, have no grid to tune over.
     assert all("dataset=cifar_awa" in words for words in started if "experiment=compare" in words)
-    assert started[-2][-4:-1] == ("model=coupled", "inference=aag,taaw", "tune=none")
+    assert started[-3][-4:-1] == ("model=coupled_paper", "inference=aag,taaw", "tune=none")
+    assert started[-2][-4:-1] == ("model=coupled", "inference=inductive,taaw", "tune=none")
 
 
 @pytest.fixture
@@ -247,16 +248,17 @@ def test_compare_runs_what_data_is_here_and_names_what_is_not(tmp_path, started,
     # Letters and vowel, and models whose package is not installed.
     assert said.count("left out  ") == 2 + len(without_package("model"))
     assert f"left out  letters: dataset=letters is not here: the folder {tmp_path}/letters does not exist" in said
-    # Every model that has a grid is tuned but for the slow ones; coupled runs with both of its rules.
+    # Every model that has a grid is tuned but for the slow ones; those with dictionaries run with two rules each.
     of_digits = [words for words in started if "dataset=digits" in words and "split=random" in words]
-    assert [("tune=none" in words) for words in of_digits] == [False, True, True, True]
+    assert [("tune=none" in words) for words in of_digits] == [False, True, True, True, True]
     assert "inference=aag,taaw" in of_digits[2]
+    assert "inference=inductive,taaw" in of_digits[3]
 
 
 def test_a_model_that_is_named_runs_as_in_its_stage(tmp_path, started, nothing_shown):
     command.main(["compare", str(tmp_path), "--run", "stage=quick", "model=coupled,jlse_style,eszsl"])
     assert [words[5:-1] for words in started] == [
-        ("model=eszsl",), ("model=jlse_style", "tune=none"), ("model=coupled", "inference=aag,taaw", "tune=none"),
+        ("model=eszsl",), ("model=jlse_style", "tune=none"), ("model=coupled", "inference=inductive,taaw", "tune=none"),
     ]  # fmt: skip
 
 

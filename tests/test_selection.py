@@ -229,7 +229,7 @@ def test_any_keys_together_and_what_they_share_changes_nothing(raw):
 def test_settings_of_rules_and_models_without_shared_fits_are_tuned_too():
     found = selection(
         "dataset=synthetic", "model=coupled", "model.n_atoms=20", "model.n_iter=1", "inference=taaw",
-        "tune.grid={model.lam_relative:[0.1,0.3],inference.spread.mu:[0.1],solver.tol:[0.001]}", "tune.n_folds=2",
+        "tune.grid={model.lam_relative:[0.05,0.3],inference.spread.mu:[0.1],solver.tol:[0.001]}", "tune.n_folds=2",
         "solver.tol=0.001",
     )  # fmt: skip
     assert len(found.trials) == 2

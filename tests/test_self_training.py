@@ -34,7 +34,8 @@ def test_one_round_is_stationary(fitted):
     chosen = confident_images(cosine(A @ model.Dz_, data.Z_unseen), 0.5)
     rows = np.concatenate(chosen)
     target = data.Z_unseen[np.repeat(np.arange(len(chosen)), [len(r) for r in chosen])]
-    H = seen.H + 1e-3 * np.trace(seen.H) / len(seen.H) * np.eye(len(seen.H))
+    (H,) = seen.H
+    H = H + 1e-3 * np.trace(H) / len(H) * np.eye(len(H))
     w = 0.1 / len(rows)
     # The normal equations on their own: (H + w A'A) D = H Dz + w A'Z.
     D = np.linalg.solve(H + w * A[rows].T @ A[rows], H @ model.Dz_ + w * A[rows].T @ target)

@@ -27,8 +27,8 @@ from zsl.inference.inference import Inference
 from zsl.inference.prediction import Prediction
 from zsl.inference.reliability import needed_statistics
 from zsl.model_selection.decision import Decision, decide
+from zsl.models.averaged import AveragedDictionaries
 from zsl.models.base import alike, check_model, fit_all
-from zsl.models.coupled import CoupledDictionaries
 from zsl.runs import model_file
 
 Classes: TypeAlias = str | Sequence[Hashable] | pd.DataFrame | Mapping[Hashable, Sequence[float]]
@@ -46,7 +46,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     model : estimator, optional
-        A model of :mod:`zsl.models`; :class:`zsl.CoupledDictionaries` by default.
+        A model of :mod:`zsl.models`; :class:`zsl.models.AveragedDictionaries` by default.
     inference : str or Inference
         How predicted attributes become classes: a preset (``auto``, ``aag``, ``aaw``, ``taaw``, ``own``, ``inductive``,
         ``transductive``), the name of a label rule, or an :class:`zsl.inference.Inference`.
@@ -206,7 +206,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         check_value(Seed, self.seed, "seed")
 
     def _model(self) -> Any:
-        return CoupledDictionaries() if self.model is None else self.model
+        return AveragedDictionaries() if self.model is None else self.model
 
     def _inference(self) -> Inference:
         return Inference.preset(self.inference) if isinstance(self.inference, str) else self.inference

@@ -15,6 +15,7 @@ from zsl.experiment.selection import Selection
 from zsl.experiment.setup import Setup
 from zsl.experiment.signs import of_run
 from zsl.inference import Prediction
+from zsl.inference.attributes import members
 from zsl.progress import compilation
 from zsl.runs.result import SELECTED, Result, versions
 
@@ -76,8 +77,9 @@ def evaluate(
 
 
 def sizes(data: ZeroShotData, model: Any) -> dict[str, int]:
-    """How many images, classes, features, attributes and atoms a run has."""
-    atoms = {"atoms": len(model.Dx_)} if hasattr(model, "Dx_") else {}
+    """How many images, classes, features, attributes, dictionaries and atoms of each a run has."""
+    parts = members(model) if hasattr(model, "Dx_") else []
+    atoms = {"dictionaries": len(parts), "atoms": len(parts[0].Dx_)} if parts else {}
     return {
         "training_images": len(data.X), "seen_classes": len(data.seen), "test_images": len(data.X_unseen),
         "unseen_classes": len(data.unseen), "features": data.X.shape[1], "attributes": data.attributes.shape[1],
@@ -121,7 +123,8 @@ def result_key(
         "split": {"name": data.split, **data.key.get("split", {})},
         "model": {
             **{k: v for k, v in config["model"].items() if k != "grid"},
-            "n_atoms_used": len(model.Dx_) if hasattr(model, "Dx_") else None,
+            "n_atoms_used": len(members(model)[0].Dx_) if hasattr(model, "Dx_") else None,
+            "n_dictionaries_used": len(members(model)) if hasattr(model, "Dx_") else None,
             "lam_used": getattr(model, "lam_", None),
         },
         "inference": fitted.inference_.record(model),

@@ -14,6 +14,7 @@ from zsl.data.dataset import ZeroShotData
 from zsl.data.signs import of_data
 from zsl.evaluation import signs
 from zsl.inference import Prediction, Stage
+from zsl.inference.attributes import members
 from zsl.sparse import sparse_encode
 
 # Images that are pre-processed at a time.
@@ -66,7 +67,9 @@ def of_answers(prediction: Prediction, y: Array, names: list[str]) -> list[str]:
 def of_fit(fitted: ZeroShotClassifier, prediction: Prediction, data: ZeroShotData) -> list[str]:
     """Signs of the fit: dense or empty codes, gaps above the tolerance, objectives that rise."""
     model = fitted.model_
-    found = [signs.density(model.density_, *model.Dx_.shape)] if hasattr(model, "density_") else []
+    found = []
+    if hasattr(model, "density_"):
+        found.append(signs.density(model.density_, *members(model)[0].Dx_.shape))
     tol = _tolerance(model)
     if tol is not None:
         gap = max([float(model.lasso_gap_max_), *(stage.gap for stage in prediction.stages)])

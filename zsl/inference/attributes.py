@@ -39,6 +39,11 @@ class HasDictionaries(Protocol):
     def codes(self, X: Array) -> Codes: ...
 
 
+def members(model: HasDictionaries) -> list[HasDictionaries]:
+    """The models whose codes ``model.codes`` has side by side: those that it averages, or itself alone."""
+    return getattr(model, "members_", [model])
+
+
 @dataclass
 class Attributes:
     """Predicted attributes with the codes behind them."""
@@ -111,7 +116,8 @@ def aware(
     .. math:: \min_a \tfrac1p \|x - a D_x\|^2 + \gamma H(s\, a D_z) + \tfrac\lambda r |a|_1
 
     Algorithm 2 of the paper prints the entropy with the opposite sign; Eq. (7) is meant, so entropy is minimised. The
-    problem is not convex. The optimiser descends from the attribute-agnostic code, see :func:`aware_codes`.
+    problem is not convex. The optimiser descends from the attribute-agnostic code, see :func:`aware_codes`. Where a
+    model averages several dictionaries, each has codes of its own under its own lambda; the attributes are averaged.
 
     Parameters
     ----------
@@ -150,7 +156,7 @@ def aware(
     -------
     Attributes
         ``Z_hat = a Dz``, without the factor s: at gamma = 0 they are those of :func:`agnostic`. ``report`` is that of
-        :func:`aware_codes`.
+        :func:`aware_codes`; of several dictionaries it has the means, and the most iterations.
 
     Raises
     ------
@@ -179,23 +185,30 @@ def aware(
     _, Z_unseen = attribute_pair(start.Z_hat, Z_unseen)
     # Per image, so that no image's code depends on which others are tested with it.
     weight = gamma_relative * data_scale(X) if gamma is None else np.full(len(X), gamma)
-    stretch, unit = prototype_scale(start.Z_hat, Z_unseen) if scale == "prototype" else (np.ones(len(X)), 1.0)
-    A, report = aware_codes(
-        X,
-        model.Dx_,
-        model.Dz_,
-        Z_unseen / unit,
-        start.codes.A,
-        model.lam_,
-        weight,
-        rho,
-        kernel=kernel,
-        stretch=stretch / unit,
-        batch=batch,
-        optimiser=optimiser,
-        tol=tol,
-        max_iter=max_iter,
-    )
+    found, parts = [], members(model)
+    for member, A in zip(parts, np.split(start.codes.A, len(parts), axis=1)):
+        stretch, unit = prototype_scale(A @ member.Dz_, Z_unseen) if scale == "prototype" else (np.ones(len(X)), 1.0)
+        found.append(
+            aware_codes(
+                X,
+                member.Dx_,
+                member.Dz_,
+                Z_unseen / unit,
+                A,
+                member.lam_,
+                weight,
+                rho,
+                kernel=kernel,
+                stretch=stretch / unit,
+                batch=batch,
+                optimiser=optimiser,
+                tol=tol,
+                max_iter=max_iter,
+            )
+        )
+    A = np.hstack([codes for codes, _ in found])
+    report = {name: np.mean([values[name] for _, values in found], axis=0) for name in found[0][1]}
+    report["n_iter"] = np.max([values["n_iter"] for _, values in found], axis=0)
     # Eq. (7) has no certificate, and that of Eq. (5) does not apply: NaN says so.
     codes = Codes(A, np.full(len(X), np.nan), int(report["n_iter"].max(initial=0)))
     return Attributes(A @ model.Dz_, codes, report)

@@ -27,7 +27,7 @@ def code_eszsl(attributes: Attributes, Z_unseen: Array, statistics: SeenStatisti
         Attributes of the classes.
     statistics : SeenStatistics
         Its ``V`` (r, q) comes in closed form from the codes of the seen images, see
-        :func:`zsl.inference.statistics.code_compatibility`.
+        :func:`zsl.inference.statistics.code_compatibility`. The scores of several dictionaries are added.
 
     Returns
     -------

@@ -20,6 +20,9 @@ from zsl.inference.statistics import SeenStatistics
 
 Pair = tuple[Any, Any]
 
+# What the base rule ``auto`` and the rule ``inductive`` are for models without dictionaries.
+_WITHOUT_CODES = {"auto": NATIVE, "inductive": "bidirectional"}
+
 
 class Inference(BaseEstimator):
     """The rules that turn images into scores of classes, with their settings.
@@ -30,8 +33,9 @@ class Inference(BaseEstimator):
         The attribute rule: ``agnostic``, ``aware``, ``self_trained``; ``own``, the model's native scores take the place
         of predicted attributes; or ``auto``: what fits the model and the label rule.
     labels : str or callable
-        The label rule: ``nearest``, ``cosine``, ``spread``, ``mixture``, ...; ``own``, the model's native scores; or
-        ``auto``: with ``attributes="auto"`` the paper's TAAw for models with dictionaries, else native scores.
+        The label rule: ``nearest``, ``cosine``, ``spread``, ``mixture``, ...; ``own``, the model's native scores;
+        ``auto``: with ``attributes="auto"`` the paper's TAAw for models with dictionaries, else native scores; or
+        ``inductive``: ``code_eszsl`` for models with dictionaries, else ``bidirectional``.
     fallback : bool
         Whether a transductive label rule is used only if it helps on validation classes; the inductive stage before it
         is the answer otherwise. The decision is made in :meth:`zsl.ZeroShotClassifier.fit`.
@@ -74,7 +78,7 @@ class Inference(BaseEstimator):
         return cls(**found)
 
     def resolved(self, model: Any) -> Pair:
-        """The attribute rule and the label rule for a model, with ``auto`` replaced."""
+        """The attribute rule and the label rule for a model, with ``auto`` and ``inductive`` replaced."""
         attributes, labels = self.attributes, self.labels
         if attributes == "auto":
             if labels in ("auto", NATIVE):
@@ -83,6 +87,8 @@ class Inference(BaseEstimator):
                 attributes = "agnostic" if hasattr(model, "predict_attributes") else NATIVE
         if labels == "auto":
             labels = NATIVE if attributes == NATIVE else "spread" if attributes == "aware" else "nearest"
+        if labels == "inductive":
+            labels = _fitting(labels, model, attributes)
         return attributes, labels
 
     def check(self, model: Any) -> None:
@@ -216,18 +222,12 @@ class Inference(BaseEstimator):
         return rule.checked((self.settings or {}).get(rule.name, {}))
 
     def base(self, model: Any, attributes: Any, rule: Rule) -> Any:
-        """The rule that ``rule`` builds on; ``auto``: ESZSL on codes for models with dictionaries, else native scores.
-
-        Raises
-        ------
-        UserError
-            For a base rule that builds on ``rule`` itself.
-        """
+        """The rule that ``rule`` builds on; :class:`UserError` for one that builds on ``rule`` itself."""
         name = self.setting(rule)["base"]
-        if name == "auto":
-            return "code_eszsl" if attributes != NATIVE and hasattr(model, "codes") else NATIVE
+        if name in _WITHOUT_CODES:
+            return _fitting(name, model, attributes)
         seen = [rule.name]
-        while name not in (NATIVE, "auto"):
+        while name not in (NATIVE, *_WITHOUT_CODES):
             if name in seen:
                 raise UserError(
                     f"inference.{rule.name}.base={self.setting(rule)['base']} builds on {rule.name} itself; take "
@@ -277,6 +277,11 @@ class Inference(BaseEstimator):
         for rule in self._chain(model, pair):
             used += rule.information(self.setting(rule)) if rule is not None else ()
         return tuple(dict.fromkeys(used))
+
+
+def _fitting(name: str, model: Any, attributes: Any) -> str:
+    """The rule that ``auto`` or ``inductive`` stands for: ESZSL on codes for models with dictionaries."""
+    return "code_eszsl" if attributes != NATIVE and hasattr(model, "codes") else _WITHOUT_CODES[name]
 
 
 class _Run:

@@ -200,7 +200,7 @@ def told_apart(statistics: SeenStatistics, n_unseen: int, noise: float, width: f
     "attributes of unseen classes",
     TRANSDUCTIVE,
     "every class is taken to have test images",
-    base="bidirectional",
+    base="inductive",
     calibrated=True,
 )
 def naming(

@@ -6,7 +6,7 @@ import numpy as np
 
 from zsl.checks import Array, Count, Positive, Share, check_arguments
 from zsl.errors import UserError
-from zsl.inference.attributes import Attributes, HasDictionaries, agnostic
+from zsl.inference.attributes import Attributes, HasDictionaries, agnostic, members
 from zsl.inference.labels import attribute_pair, confident_images, cosine
 from zsl.inference.rules import TRANSDUCTIVE, attribute_rule
 from zsl.inference.statistics import SeenStatistics
@@ -34,6 +34,8 @@ def self_trained(
 
     with H the mean of ``a'a`` over seen images. This is ridge regression on seen and confident images together; the
     dictionary of the seen images stands for the seen images. The codes do not depend on ``Dz`` and stay as they are.
+    Where a model averages several dictionaries, each is refitted with its own codes to the images of which the mean of
+    their predictions is confident.
 
     Parameters
     ----------
@@ -81,15 +83,20 @@ def self_trained(
     start = start or agnostic(model, X)
     assert start.codes is not None
     _, Z_unseen = attribute_pair(start.Z_hat, Z_unseen)
-    A = start.codes.A.astype(np.float64, copy=False)
-    H = statistics.H + 1e-3 * (np.trace(statistics.H) / len(statistics.H) or 1.0) * np.eye(len(statistics.H))
-    Dz = np.asarray(model.Dz_, dtype=np.float64)
-    D = Dz
+    parts = members(model)
+    codes = np.split(start.codes.A.astype(np.float64, copy=False), len(parts), axis=1)
+    Dz = [np.asarray(member.Dz_, dtype=np.float64) for member in parts]
+    # Files of earlier versions hold the matrix of their one dictionary alone.
+    matrices = statistics.H.reshape(-1, *statistics.H.shape[-2:])
+    H = [h + 1e-3 * (np.trace(h) / len(h) or 1.0) * np.eye(len(h)) for h in matrices]
+    Z_hat = np.mean([A @ D for A, D in zip(codes, Dz)], axis=0)
     for _ in range(n_rounds):
-        chosen = confident_images(cosine(A @ D, Z_unseen), confident)
+        chosen = confident_images(cosine(Z_hat, Z_unseen), confident)
         rows, labels = np.concatenate(chosen), np.repeat(np.arange(len(chosen)), [len(r) for r in chosen])
-        per_image = weight / len(rows)
-        residual = Z_unseen[labels] - A[rows] @ Dz
-        step = np.linalg.solve(H + per_image * A[rows].T @ A[rows], per_image * A[rows].T @ residual)
-        D = Dz + step
-    return Attributes(A @ D, start.codes, {})
+        per_image, refitted = weight / len(rows), []
+        for A, D, h in zip(codes, Dz, H):
+            residual = Z_unseen[labels] - A[rows] @ D
+            step = np.linalg.solve(h + per_image * A[rows].T @ A[rows], per_image * A[rows].T @ residual)
+            refitted.append(A @ (D + step))
+        Z_hat = np.mean(refitted, axis=0)
+    return Attributes(Z_hat, start.codes, {})

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 
 from zsl.checks import Array, as_matrix
+from zsl.inference.attributes import members
 from zsl.linalg import class_sums, unit_rows
 
 # Share of the mean variance that whitening adds to every direction. Chosen on validation classes of cifar_awa and
@@ -21,7 +22,7 @@ _SHRINKAGE = 0.3
 # Ridge on the side of features when class means are predicted from attributes, in units of the mean squared row.
 _PROTOTYPE_RIDGE = 0.1
 # Code-ESZSL: penalties on codes, in units of their mean squared norm, and on attributes.
-_CODE_RIDGE, _ATTRIBUTE_RIDGE = 10.0, 1.0
+_CODE_RIDGE, _ATTRIBUTE_RIDGE = 30.0, 1.0
 # Images from which the concentration is estimated; more change its second digit.
 _MAX_ROWS = 5000
 _BLOCK = 4096
@@ -50,9 +51,9 @@ class SeenStatistics(NamedTuple):
     concentration: float
     """kappa of ``p(c|x) ~ pi_c exp(kappa <u, mu_c>)`` that fits the seen classes best, see :func:`concentration`"""
     V: Array | None = None
-    """(r, q) code-ESZSL, for models with dictionaries: see :func:`code_compatibility`"""
+    """(K r, q) code-ESZSL, for models with K dictionaries: :func:`code_compatibility` of each, one below another"""
     H: Array | None = None
-    """(r, r) mean of ``a'a`` over the codes of seen images, for models with dictionaries"""
+    """(K, r, r) of each dictionary the mean of ``a'a`` over the codes of seen images, for models with dictionaries"""
     reliability: Reliability | None = None
     """For rules that ask for ``reliability``; None for others, and with fewer than four seen classes"""
 
@@ -110,8 +111,10 @@ def seen_statistics(model: Any, X: Array, y: Array, Z: Array) -> SeenStatistics:
     if hasattr(model, "Dx_"):
         A = getattr(model, "codes_", None)
         A = sp.csr_array(model.codes(X).A) if A is None else A
-        AtA = np.asarray((A.T @ A).todense(), dtype=np.float64)
-        V, H = code_compatibility(A, AtA, y, attributes), AtA / len(X)
+        r = A.shape[1] // len(members(model))
+        parts = [sp.csr_array(A[:, i : i + r]) for i in range(0, A.shape[1], r)]
+        H = np.stack([np.asarray((part.T @ part).todense(), dtype=np.float64) / len(X) for part in parts])
+        V = np.vstack([code_compatibility(part, h, y, attributes) for part, h in zip(parts, H)])
     return SeenStatistics(W, sums / n[:, None], attributes, kappa, V, H)
 
 
@@ -158,13 +161,13 @@ def concentration(U: Array, y: Array, sums: Array, n: Array) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=_LOG_CONCENTRATION, method="bounded").x))
 
 
-def code_compatibility(A: sp.csr_array, AtA: Array, y: Array, S: Array) -> Array:
+def code_compatibility(A: sp.csr_array, H: Array, y: Array, S: Array) -> Array:
     r"""ESZSL on sparse codes A (n, r): :math:`V = (A^\top A + g I)^{-1} A^\top Y S (S^\top S + l I)^{-1}`, (r, q).
 
     Y (n, C) is one for an image's class and zero elsewhere, S (C, q) holds the attributes of the seen classes, and g is
-    in units of the mean squared code.
+    in units of the mean squared code. H (r, r) is the mean of ``a'a``.
     """
-    AtA = AtA + _CODE_RIDGE * (np.trace(AtA) / len(y) or 1.0) * np.eye(len(AtA))
+    AtA = len(y) * H + _CODE_RIDGE * (np.trace(H) or 1.0) * np.eye(len(H))
     Y = sp.csr_array((np.ones(len(y)), (np.arange(len(y)), y)), shape=(len(y), len(S)))
     left = np.linalg.solve(AtA, np.asarray((A.T @ Y).todense()) @ S)
     return np.linalg.solve(S.T @ S + _ATTRIBUTE_RIDGE * np.eye(S.shape[1]), left.T).T

@@ -2,6 +2,7 @@
 
 from zsl.models.abs_net_style import ABSNetStyle
 from zsl.models.ale import ALE
+from zsl.models.averaged import AveragedDictionaries
 from zsl.models.base import AttributePredictor, InductiveModel, Model
 from zsl.models.bidilel import BiDiLEL
 from zsl.models.bucher_metric import BucherMetric
@@ -58,6 +59,7 @@ __all__ = [
     "VSOP",
     "ABSNetStyle",
     "AttributePredictor",
+    "AveragedDictionaries",
     "BMVSc",
     "BiDiLEL",
     "BucherMetric",

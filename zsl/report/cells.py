@@ -120,12 +120,12 @@ def _parts(experiment: str, chosen: Sequence[str]) -> Iterator[tuple[str, str, l
             if name in paper[experiment] and "model" in method:
                 yield column["data"], method["model"], [*feature, f"model={method['model']}"], {}
         # One run has the results of all three rules. The paper gives no grid for its own method.
-        yield column["data"], "coupled", [*feature, "model=coupled", "inference=taaw", "tune=none"], {}
+        yield column["data"], "coupled", [*feature, "model=coupled_paper", "inference=taaw", "tune=none"], {}
     for data in chosen if "groups" in node else ():
         for group in ({"name": "", "variants": [node["base"]]}, *node["groups"]):
             for variant, overrides in variants(group["variants"]):
                 yield data, variant, overrides, {"group": group["name"]}
-    models = variants(node.get("models", [{"name": "coupled", "overrides": ["model=coupled", "inference=taaw"]}]))
+    models = variants(node.get("models", [{"name": "coupled", "overrides": ["model=coupled_paper", "inference=taaw"]}]))
     for data, curve in itertools.product(chosen, node.get("curves", ())):
         values = curve["values"][data] if isinstance(curve["values"], dict) else curve["values"]
         for variant, overrides in models:
@@ -181,7 +181,7 @@ def _cell(
 def _atoms(overrides: Sequence[str]) -> list[str]:
     """What a cell of coupled dictionaries sets besides because of its feature."""
     atoms = layout()["atoms"].get(value_of(overrides, "feature"))
-    return [atoms] if atoms and (value_of(overrides, "model") or "coupled") == "coupled" else []
+    return [atoms] if atoms and (value_of(overrides, "model") or "coupled").startswith("coupled") else []
 
 
 @lru_cache

@@ -10,6 +10,9 @@ from zsl.report import cells, filling
 
 Sweep = tuple[str, list[str]]
 
+# Models without a grid to tune over; the rules of cells.yaml run them.
+_DICTIONARIES = ("coupled", "coupled_paper")
+
 
 def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
     """The sweeps that ``make compare`` runs, in the order in which it runs them.
@@ -77,13 +80,13 @@ def _sweeps(parts: Sequence[str], model: str | None, absent: Collection[str]) ->
     """The overrides of each sweep over models and rules: those that the user names, or all but the absent ones."""
     node = cells.layout()["compare"]
     slow = [one for one in node["slow"] if one not in absent]
-    fast = f"model=glob(*,exclude=[{','.join(dict.fromkeys(['coupled', *node['slow'], *absent]))}])"
+    fast = f"model=glob(*,exclude=[{','.join(dict.fromkeys([*_DICTIONARIES, *node['slow'], *absent]))}])"
     rules = [[*rule, "tune=none"] for rule in node["rules"]]
     if model and not model.startswith("glob("):
         named = model.removeprefix("choice(").removesuffix(")").split(",")
-        fast = f"model={','.join(one for one in named if one not in (*node['slow'], 'coupled'))}"
+        fast = f"model={','.join(one for one in named if one not in (*node['slow'], *_DICTIONARIES))}"
         slow = [one for one in slow if one in named]
-        rules = [rule for rule in rules if rule[0] == "model=coupled" and "coupled" in named]
+        rules = [rule for rule in rules if rule[0].removeprefix("model=") in named]
     elif model:
         fast, slow, rules = f"model={model}", [], []
     names = f"model={','.join(slow)}"

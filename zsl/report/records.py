@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 # These parts of a record's key are settings.
 _PARTS = ("model", "inference", "feature", "evaluation")
 # These keys of a model are found out by the run, read by tuning only, or about interruptions.
-_NOT_SET = ("grid", "n_atoms_used", "lam_used", "checkpoint", "checkpoint_minutes")
+_NOT_SET = ("grid", "n_atoms_used", "n_dictionaries_used", "lam_used", "checkpoint", "checkpoint_minutes")
 # These keys of a split say which repetition it is, or follow from the data.
 _OF_ONE_SPLIT = ("name", "seed", "fold", "index", "rows", "unseen", "n_seen", "subset", "file", "path")
 

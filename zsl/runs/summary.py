@@ -126,7 +126,8 @@ def standard_error(classes: Sequence[tuple[float, int]]) -> float:
 def training(result: Result) -> str:
     """What the model was trained on, in words."""
     n = result.sizes
-    atoms = f", {n['atoms']} atoms" if "atoms" in n else ""
+    several = f"{n['dictionaries']} dictionaries of " if n.get("dictionaries", 1) > 1 else ""
+    atoms = f", {several}{n['atoms']} atoms" if "atoms" in n else ""
     return (
         f"{n['training_images']} images of {n['seen_classes']} seen classes, {n['features']} features, "
         f"{n['attributes']} attributes{atoms}"
