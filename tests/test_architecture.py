@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "tracking": {"errors", "checks", "config", "ports", "runs", "version"},
     "extract": GROUND | {"data"},
     "predict": GROUND | {"data", "classifier", "runs", "extract"},
+    "ask": GROUND | METHOD | {"classifier", "experiment", "extract", "predict", "report", "runs"},
     "theory": GROUND | METHOD,
     "report": GROUND | METHOD | {"runs", "theory"},
     "bench": GROUND | METHOD | {"report"},

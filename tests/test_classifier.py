@@ -171,7 +171,8 @@ def test_probabilities_exist_where_they_are_calibrated(raw, table, names, fitted
 
 
 def test_a_transductive_rule_is_decided_on_in_fit(raw, table, names):
-    classifier = ZeroShotClassifier(Ridge(), "transductive", n_validation_splits=3).fit(raw.X, names, table)
+    rule = Inference(labels="mixture", fallback=True)
+    classifier = ZeroShotClassifier(Ridge(), rule, n_validation_splits=3).fit(raw.X, names, table)
     assert classifier.decision_.use_transductive in (True, False)
     chosen = classifier.predict_stages(raw.X_unseen).chosen
     assert chosen.transductive is classifier.decision_.use_transductive

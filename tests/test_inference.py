@@ -42,18 +42,20 @@ def predict(fitted, data, inference, model="coupled", rows=slice(None)):
         ("coupled", Inference.preset("inductive"), ["aag", "agnostic_code_eszsl"]),
         ("coupled", Inference("own", "inductive"), ["own", "own_bidirectional"]),
         ("ridge", Inference.preset("inductive"), ["aag", "agnostic_bidirectional"]),
-        ("coupled", Inference.preset("transductive"), ["aag", "agnostic_bidirectional", "agnostic_mixture"]),
+        ("coupled", Inference.preset("transductive"), ["aag", "agnostic_code_eszsl", "agnostic_naming"]),
         ("coupled", Inference("auto", "mixture", settings={"mixture": {"base": "cosine"}}),
          ["aag", "agnostic_cosine", "agnostic_mixture"]),
-        ("ridge", Inference.preset("transductive"), ["aag", "agnostic_bidirectional", "agnostic_mixture"]),
-        ("sync", Inference.preset("transductive"), ["own", "own_bidirectional", "own_mixture"]),
+        ("ridge", Inference.preset("transductive"), ["aag", "agnostic_bidirectional", "agnostic_naming"]),
+        ("sync", Inference.preset("transductive"), ["own", "own_bidirectional", "own_naming"]),
         ("sync", Inference("own", "csls", settings={"csls": {"base": "own"}}), ["own", "own_csls"]),
     ],
 )  # fmt: skip
 def test_stages_on_the_way(fitted, data, model, inference, names):
     prediction = predict(fitted, data, inference, model)
     assert [s.name for s in prediction.stages] == names
-    assert [s.transductive for s in prediction.stages] == [n.endswith(("mixture", "csls", "taaw")) for n in names]
+    assert [s.transductive for s in prediction.stages] == [
+        n.endswith(("mixture", "naming", "csls", "taaw")) for n in names
+    ]
     assert prediction.chosen is prediction.stages[-1]
     assert not prediction.inductive.chosen.transductive
 
@@ -102,7 +104,10 @@ def test_presets_are_the_same_in_python_and_in_conf(name):
         (["model=sync", "inference=own", "inference.labels=nearest"], "nearest needs predicted attributes"),
         (["model=ridge", "inference=aag", "inference.labels=code_eszsl"], "code_eszsl needs a model with dictionaries"),
         (["inference=inductive", "inference.fallback=true"], "inference.fallback=false"),
-        (["inference=transductive", "inference.mixture.confident=2"], "inference.mixture.confident=2 is not accepted"),
+        (
+            ["inference=transductive", "inference.labels=mixture", "inference.mixture.confident=2"],
+            "inference.mixture.confident=2 is not accepted",
+        ),
         (["+inference.mixtur.confident=0.5"], "inference.mixtur does not exist"),
         (["+inference.mixture.confidence=0.5"], "inference.mixture.confidence does not exist; it has: base, "),
         (["inference.mu=1"], "inference.mu is now inference.spread.mu"),
@@ -116,9 +121,9 @@ def test_rules_that_make_no_sense_are_refused(overrides, message):
 
 def test_statistics_are_needed_by_some_rules_alone(fitted):
     model = fitted["coupled"][0]
-    assert not Inference("aware", "spread").needs_statistics(model)
-    assert Inference("agnostic", "mixture", settings={"mixture": {"base": "cosine"}}).needs_statistics(model)
-    assert Inference("agnostic", "csls", settings={"csls": {"base": "visual"}}).needs_statistics(model)
+    assert not Inference("aware", "spread").asks_for("statistics", model)
+    assert Inference("agnostic", "mixture", settings={"mixture": {"base": "cosine"}}).asks_for("statistics", model)
+    assert Inference("agnostic", "csls", settings={"csls": {"base": "visual"}}).asks_for("statistics", model)
     with pytest.raises(UserError, match="needs statistics of the seen classes"):
         Inference("agnostic", "visual").predict(model, np.eye(40), np.eye(20))
 

@@ -1,16 +1,22 @@
-"""Naming of clusters: the likelihood against SciPy, the sampler against all assignments, recovery of true names."""
+"""Naming of clusters: the likelihood against SciPy, the sampler against all assignments, recovery of true names, and
+when the inductive rule answers."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import softmax
 from scipy.stats import multivariate_normal
+from sklearn.metrics import log_loss
 
 from zsl.inference import naming as module
-from zsl.inference.naming import Namer, clusterings, k_means_start, naming
-from zsl.inference.statistics import SeenStatistics
+from zsl.inference.clusters import clusterings, k_means_start
+from zsl.inference.labels import standard_scores
+from zsl.inference.naming import Namer, naming, told_apart
+from zsl.inference.reliability import best_named, held_out_sets, reliability
+from zsl.inference.statistics import Reliability, SeenStatistics
 from zsl.linalg import squared_distances, unit_rows
 
 
@@ -57,6 +63,7 @@ def test_the_exchange_of_two_names_changes_the_likelihood_by_its_gain():
         other[[c, d]] = pi[[d, c]]
         change = float(namer.likelihood(L, G, other) - namer.likelihood(L, G, pi))
         assert_allclose(namer._gain(L, G, pi, c, d), change, atol=1e-10)
+        assert_allclose(namer._gains(L, G, pi)[[c, d], [d, c]], change, atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -84,21 +91,22 @@ def test_names_are_right_where_means_follow_from_attributes_whatever_the_base_sc
     for seed in range(5):
         X, y, Z, seen = problem(seed, M=M)
         nothing = np.random.default_rng(seed).standard_normal((len(X), M))
-        accuracy.append(np.mean(naming(nothing, X, Z, seen).argmax(axis=1) == y))
+        accuracy.append(np.mean(naming(nothing, X, Z, seen, cautious=False).argmax(axis=1) == y))
     assert np.mean(accuracy) > 0.9
     # Without a likelihood all names are equally probable.
-    flat = np.exp(naming(nothing, X, Z, seen, temper=0.0))
+    flat = np.exp(naming(nothing, X, Z, seen, cautious=False, temper=0.0))
     assert_allclose(flat, 1 / M, atol=0.03 if M > 7 else 1e-9)
 
 
-def test_permutations_and_seeds():
+@pytest.mark.parametrize("cautious", [True, False])
+def test_permutations_and_seeds(cautious):
     X, _, Z, seen = problem(1, noise=0.6)
-    scores = X @ seen.prototypes(Z).T
-    base = naming(scores, X, Z, seen)
+    scores, kept = X @ seen.prototypes(Z).T, {"reliability": Reliability(0.9, 0.5), "cautious": cautious}
+    base = naming(scores, X, Z, seen, **kept)
     rows, columns = np.random.default_rng(0).permutation(len(X)), np.array([2, 0, 3, 1])
-    assert_allclose(naming(scores[rows], X[rows], Z, seen), base[rows], atol=1e-6)
-    assert_allclose(naming(scores[:, columns], X, Z[columns], seen), base[:, columns], atol=1e-6)
-    assert_array_equal(naming(scores, X, Z, seen), base)
+    assert_allclose(naming(scores[rows], X[rows], Z, seen, **kept), base[rows], atol=1e-6)
+    assert_allclose(naming(scores[:, columns], X, Z[columns], seen, **kept), base[:, columns], atol=1e-6)
+    assert_array_equal(naming(scores, X, Z, seen, **kept), base)
     assert_allclose(np.exp(base).sum(axis=1), 1)
 
 
@@ -117,9 +125,10 @@ def test_degenerate_input(case):
         Z = np.repeat(Z[:1], 4, axis=0)
     else:
         seen = seen._replace(means=np.repeat(seen.means[:1], 20, axis=0))
-    out = naming(np.zeros((len(X), len(Z))), X, Z, seen)
-    assert out.shape == (len(X), len(Z))
-    assert np.isfinite(out).all()
+    for cautious in (True, False):
+        out = naming(np.zeros((len(X), len(Z))), X, Z, seen, Reliability(0.9, 0.5), cautious=cautious)
+        assert out.shape == (len(X), len(Z))
+        assert np.isfinite(out).all()
 
 
 def test_clusterings_find_separate_clusters_from_any_start():
@@ -131,3 +140,124 @@ def test_clusterings_find_separate_clusters_from_any_start():
     assert len(found) == 10
     pure = [len({tuple(row) for row in np.unique(np.c_[y, m.P.argmax(axis=1)], axis=0)}) == 4 for m in found[4:]]
     assert sum(pure) >= 4
+
+
+# --- when the inductive rule answers ------------------------------------------------------------------------------
+
+
+def own_names(X, Z, seen):
+    """Scores that name images at random."""
+    return np.random.default_rng(3).standard_normal((len(X), len(Z)))
+
+
+def test_attributes_that_follow_the_means_are_told_apart_and_others_are_not():
+    told, shuffled = [], []
+    for seed in range(8):
+        _, _, Z, seen = problem(seed)
+        told.append(told_apart(seen, len(Z), 1.0, 0.7, 3.0))
+        other = np.random.default_rng(seed).permutation(len(seen.means))
+        shuffled.append(told_apart(seen._replace(means=seen.means[other]), len(Z), 1.0, 0.7, 3.0))
+    assert min(told) > 0.4
+    assert max(shuffled) < 0.3
+    # Without any weight of the likelihood names are as good as chance, and no two classes can be held out of three.
+    assert told_apart(seen, len(Z), 1.0, 0.7, 0.0) == pytest.approx(0, abs=1e-12)
+    assert told_apart(seen._replace(means=seen.means[:3], attributes=seen.attributes[:3]), 2, 1.0, 0.7, 3.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (
+            "attributes of other classes",
+            r"attributes do not name held-out seen classes well enough \(-?\d\.\d\d, where 0",
+        ),
+        ("few seen classes", "fewer than four seen classes cannot show"),
+        ("few images", "7 test images are too few for clusters of 4 classes"),
+        ("impure clusters", "right for 48% of the images at best, and the inductive rule is expected to be right"),
+        ("classes alike", "clusters are expected to be right for .* so the inductive rule answers"),
+    ],
+)
+def test_the_inductive_rule_answers_where_clusters_are_no_better_guide(case, reason, caplog):
+    X, _, Z, seen = problem(0)
+    trusted = Reliability(0.95, 0.3)
+    if case == "attributes of other classes":
+        seen = seen._replace(means=np.random.default_rng(0).permutation(seen.means))
+    elif case == "few seen classes":
+        trusted = None
+    elif case == "few images":
+        X = X[::18][:7]
+    elif case == "classes alike":
+        Z, trusted = np.repeat(Z[:1], 4, axis=0), Reliability(0.95, 0.8)
+    else:
+        trusted = Reliability(0.3, 2.0)
+    base = own_names(X, Z, seen)
+    with caplog.at_level("INFO", logger="zsl.inference.naming"):
+        found = naming(base, X, Z, seen, trusted)
+    assert re.search(reason, caplog.text)
+    assert_array_equal(np.argsort(found, axis=1), np.argsort(base, axis=1))
+    assert_allclose(np.exp(found).sum(axis=1), 1)
+
+
+def test_clusters_answer_where_they_are_the_better_guide(caplog):
+    X, y, Z, seen = problem(0)
+    with caplog.at_level("INFO", logger="zsl.inference.naming"):
+        found = naming(own_names(X, Z, seen), X, Z, seen, Reliability(0.95, 0.3))
+    assert "so clusters are used" in caplog.text
+    assert np.mean(found.argmax(axis=1) == y) > 0.95
+
+
+def labelled(noise, C=10, p=15, n=30):
+    rng = np.random.default_rng(0)
+    S = unit_rows(rng.standard_normal((C, 12)))
+    means = unit_rows(S @ rng.standard_normal((12, p)))
+    y = np.repeat(np.arange(C), n)
+    return means[y] + noise * rng.standard_normal((C * n, p)), y, SeenStatistics(np.eye(p), means, S, 20.0)
+
+
+def test_clusters_are_as_pure_as_classes_are_apart():
+    found = [reliability(seen, X, y, n_unseen=4) for X, y, seen in map(labelled, (0.02, 0.3, 3.0))]
+    # k-means may split a class even there.
+    assert found[0].purity > 0.9
+    assert found[0].purity > found[1].purity > found[2].purity > 0.25  # chance
+    assert found[2].purity < 0.45
+    assert found[0].sharpness > found[1].sharpness > found[2].sharpness
+
+
+def test_sharpness_minimises_the_negative_log_likelihood():
+    X, y, seen = labelled(0.3)
+    sharpness = reliability(seen, X, y, n_unseen=4).sharpness
+
+    def loss(factor):
+        losses = []
+        for held in held_out_sets(seen.attributes, 4):
+            kept = np.setdiff1d(np.arange(10), held)
+            others = seen._replace(means=seen.means[kept], attributes=seen.attributes[kept])
+            mine = np.isin(y, held)
+            scores = standard_scores(seen.directions(X[mine]) @ others.prototypes(seen.attributes[held]).T)
+            truth = np.searchsorted(held, y[mine])
+            losses.append(log_loss(truth, softmax(factor * scores, axis=1), labels=range(4)))
+        return np.mean(losses)
+
+    assert loss(sharpness) <= min(loss(0.98 * sharpness), loss(1.02 * sharpness))
+
+
+@pytest.mark.parametrize("n_clusters", [3, 4])
+def test_the_best_names_are_those_of_all_assignments(n_clusters):
+    rng = np.random.default_rng(4)
+    P, y = rng.random((40, n_clusters)), np.repeat(np.arange(3), [5, 15, 20])
+    clusters = P.argmax(axis=1)
+    best = max(
+        np.mean([np.mean(clusters[y == c] == pi[c]) for c in range(3)])
+        for pi in itertools.permutations(range(n_clusters), 3)
+    )
+    assert best_named(P, y) == pytest.approx(best, abs=1e-12)
+
+
+def test_no_unseen_class_and_every_seen_class_is_held_out():
+    seen = unit_rows(np.random.default_rng(0).standard_normal((12, 5)))
+    sets = held_out_sets(seen, 4)
+    assert all(len(np.unique(held)) == 4 for held in sets)
+    assert set(np.concatenate(sets)) == set(range(12))
+    # Every second set is a class with the classes most similar to it.
+    for held in sets[1::2]:
+        assert any(set(held) == set(np.argsort(-(seen @ seen[c]), kind="stable")[:4]) for c in held)

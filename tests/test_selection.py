@@ -21,6 +21,7 @@ from zsl.experiment.run import run
 from zsl.experiment.search import optuna_trials, space_of, trials_of
 from zsl.experiment.selection import select
 from zsl.experiment.setup import checked
+from zsl.inference import Inference
 from zsl.inference.rules import TRANSDUCTIVE
 from zsl.model_selection import ClassFold
 from zsl.model_selection.decision import choose_rule, decide, validate
@@ -404,7 +405,7 @@ def test_one_published_fold_counts_its_classes(raw):
 
 
 def transductive():
-    return ZeroShotClassifier(Ridge(), inference="transductive")
+    return ZeroShotClassifier(Ridge(), inference=Inference(labels="mixture", fallback=True))
 
 
 def test_a_transductive_rule_is_used_if_it_gains_more_than_a_standard_error(raw):
@@ -430,8 +431,8 @@ def test_a_rule_that_is_not_used_leaves_the_inductive_stage(monkeypatch):
         "zsl.model_selection.decision.choose_rule",
         lambda *_: __import__("zsl.model_selection.decision", fromlist=["x"]).Decision(False, "by this test"),
     )
-    result = run(compose(["dataset=synthetic", "tracking=none", "model=ridge", "inference=transductive",
-                          "evaluation.n_validation_splits=2"]))  # fmt: skip
+    result = run(compose(["dataset=synthetic", "tracking=none", "model=ridge", "inference.labels=mixture",
+                          "inference.fallback=true", "evaluation.n_validation_splits=2"]))  # fmt: skip
     assert result.prediction.chosen.name == "agnostic_bidirectional"
     assert result.metrics["acc_class"] == result.metrics["agnostic_bidirectional/acc_class"]
     assert TRANSDUCTIVE not in result.key["information_used"]

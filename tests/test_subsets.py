@@ -78,10 +78,11 @@ def test_imbalance_beside_a_run_is_that_of_a_run_on_the_subset(inference):
     part = run(compose([*base, "subset.imbalance=8"])).metrics
     assert whole["imbalanced_acc_class"] == part["acc_class"] != whole["acc_class"]
     assert whole["imbalanced_hit_1"] == part["hit_1"]
-    stage = "own" if inference == "own" else "agnostic_mixture"
+    stage = "own" if inference == "own" else "agnostic_naming"
     assert whole[f"{stage}/imbalanced_acc_class"] == part[f"{stage}/acc_class"]
+    # Before anything is fitted.
     with pytest.raises(UserError, match=r"evaluation.imbalance=1e\+06 leaves '.*' without a test image"):
-        run(compose([*base, "evaluation.imbalance=1e6"]))
+        load(checked(compose([*base, "evaluation.imbalance=1e6"])))
     with pytest.raises(UserError, match=r"evaluation.imbalance=0.5 is not accepted"):
         run(compose([*base, "evaluation.imbalance=0.5"]))
 

@@ -12,6 +12,7 @@ COMMANDS = {
     "data": ("zsl.data.__main__", "list, check, download, convert and build datasets"),
     "extract": ("zsl.extract.__main__", "make features of your own images"),
     "predict": ("zsl.predict.__main__", "predict the classes of new images with a finished run"),
+    "ask": ("zsl.ask.__main__", "name clusters of test images with your help, and predict again"),
     "serve": ("zsl.predict.server", "answer the same over HTTP"),
     "report": ("zsl.report.__main__", "make tables, figures and a dashboard from the records of runs"),
     "ui": ("zsl.tracking.ui", "compare runs in the browser, on MLflow's page"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from copy import copy
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
@@ -19,13 +18,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from zsl.checks import Array, Count, Seed, check_value
 from zsl.data import class_table
 from zsl.data.dataset import ZeroShotData
+from zsl.data.labelled import check_labelled, in_front
 from zsl.data.preprocess import Preprocess, preprocess
 from zsl.data.signs import of_data
 from zsl.errors import UserError, raise_if_interrupted, reason
 from zsl.evaluation.calibration import probabilities
 from zsl.inference.inference import Inference
 from zsl.inference.prediction import Prediction
-from zsl.inference.statistics import seen_statistics
+from zsl.inference.reliability import needed_statistics
 from zsl.model_selection.decision import Decision, decide
 from zsl.models.averaged import AveragedDictionaries
 from zsl.models.base import alike, check_model, fit_all
@@ -75,6 +75,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         The fitted parts.
     statistics_, decision_ : SeenStatistics or None, Decision
         Statistics of the seen classes where a rule needs them, and what was decided on validation classes.
+    labelled_ : pair or None
+        The images of unseen classes that ``fit`` was given, and their class names.
     example_, about_ : (2, p), dict
         Two training images as an example of the input, and what a run says of the classifier's origin.
 
@@ -102,7 +104,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         self.n_validation_splits = n_validation_splits
         self.seed = seed
 
-    def fit(self, X: Any, y: Any, attributes: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, attributes: Any = None, labelled: Any = None) -> Self:
         """Learn from images of the seen classes and from the attributes of all classes.
 
         Data that show a sign of :mod:`zsl.data.signs` cost a ``UserWarning`` for each.
@@ -115,11 +117,14 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
             The class name of each training image.
         attributes : DataFrame or mapping
             One row of attributes for each class, by class name. Classes without training images are the unseen ones.
+        labelled : (X_few, y_few), optional
+            A few images of unseen classes with their class names, for ``inference="asked"``. They are not trained on:
+            they stand before the images of every prediction, and name the clusters that they are in.
 
         Raises
         ------
         UserError
-            If ``attributes`` is no table or lacks a class, or a setting is wrong.
+            If ``attributes`` is no table or lacks a class, or a setting or a label is wrong.
         """
         class_table.check_no_missing(y)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
@@ -127,7 +132,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         table = class_table.as_table(attributes)
         labels, names = class_table.labels_of(y, table), tuple(class_table.column_names(table.columns))
         data = ZeroShotData.for_training(X, labels, tuple(table.index), class_table.values(table), names)
-        self.fit_data(data)
+        self.fit_data(data).keep_labelled(labelled)
         for sentence in of_data(data, self.preprocess_, self.semantics_):
             warnings.warn(sentence, stacklevel=2)
         self.decide(data)
@@ -136,6 +141,14 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     def fit_data(self, data: ZeroShotData) -> Self:
         """Fit pre-processing, model and statistics to the training part of ``data``; decide nothing."""
         return next(fitted for _, fitted in ZeroShotClassifier.fit_many([self], data))
+
+    def keep_labelled(self, labelled: Any) -> Self:
+        """Keep labelled images of unseen classes as in :meth:`fit`; None removes them. Validation never has any."""
+        names, n = list(self.attributes_.index), self.n_seen_
+        self.labelled_ = check_labelled(labelled, self._features, names[n:], names[:n])
+        if self.labelled_:
+            self.inference_.check_labelled(self.model_)
+        return self
 
     def decide(self, data: ZeroShotData, *, generalized: bool = False) -> Decision:
         """Decide on validation classes of ``data``, and keep the decision, see :func:`zsl.model_selection.decision`."""
@@ -171,13 +184,12 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
             for which, model in zip(members, fit_all(models, ready.X, ready.y, ready.Z, Z_unseen)):
                 raise_if_interrupted()
                 rules = [classifiers[i]._inference() for i in which]
-                needed = any(rule.needs_statistics(model) for rule in rules)
-                statistics = seen_statistics(model, ready.X, ready.y, ready.Z) if needed else None
+                statistics = needed_statistics(rules, model, ready.X, ready.y, ready.Z, len(Z_unseen))
                 for i, rule in zip(which, rules):
                     fitted = classifiers[i]
                     fitted.model_, fitted.preprocess_, fitted.semantics_ = model, feature, semantics
                     fitted.inference_, fitted.decision_ = rule, Decision()
-                    fitted.statistics_ = statistics if rule.needs_statistics(model) else None
+                    fitted.statistics_ = statistics if rule.asks_for("statistics", model) else None
                     fitted._describe(data)
                     yield i, fitted
 
@@ -214,6 +226,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         self.n_features_in_ = data.X.shape[1]
         self.example_ = np.array(data.X[:2])
         self.about_: dict[str, Any] = {}
+        self.labelled_ = None
 
     def class_attributes(self, which: str = "unseen") -> pd.DataFrame:
         """The attributes, before pre-processing, of the "unseen", "seen", "all" or "none" of the classes of ``fit``.
@@ -224,11 +237,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
             For another word.
         """
         check_is_fitted(self)
-        n, everything = self.n_seen_, len(self.attributes_) == self.n_seen_
-        parts = {"unseen": slice(0 if everything else n, None), "seen": slice(n), "all": slice(None), "none": slice(0)}
-        if which not in parts:
-            raise UserError(f"classes={which} does not exist; it may be: {', '.join(parts)}, or a table of attributes.")
-        return self.attributes_.iloc[parts[which]]
+        return class_table.part(self.attributes_, self.n_seen_, which)
 
     def predict_stages(self, X: Any, classes: Classes = "unseen") -> Prediction:
         """The scores of every stage of the inference rule for images X (L, p), and which stage is the answer.
@@ -306,8 +315,10 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         if not len(table):
             raise UserError("there is no class to choose from; add some, or take those of training.")
         Z = self.semantics_.transform(class_table.values(table))
-        prediction = self.inference_.predict(self.model_, self.preprocess_.transform(X), Z, self.statistics_)
-        return self.decision_.apply(prediction)
+        few = getattr(self, "labelled_", None)  # an older file has none
+        rows, labels = in_front(few, X, table.index)
+        prediction = self.inference_.predict(self.model_, self.preprocess_.transform(rows), Z, self.statistics_, labels)
+        return self.decision_.apply(prediction.last(len(X)))
 
     def save(self, path: str | Path, precision: Literal["single", "double"] = "double") -> None:
         """Write the fitted classifier to a file, without the training data that scores do not need, but ``example_``.
@@ -315,12 +326,9 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         In "single" precision matrices take half the space, and scores change by about 1e-7.
         """
         check_is_fitted(self)
-        state = {k: v for k, v in vars(self).items() if k != "attributes_"} | {"model_": copy(self.model_)}
-        for name in getattr(self.model_, "training_only", ()):
-            vars(state["model_"]).pop(name, None)
         table = self.attributes_
-        state["table"] = [list(table.index), table.to_numpy(), class_table.column_names(table.columns) or None]
-        model_file.write(Path(path), state, precision)
+        columns = class_table.column_names(table.columns) or None
+        model_file.save(self, [list(table.index), table.to_numpy(), columns], Path(path), precision)
 
     @classmethod
     def load(cls, path: str | Path, allow: str | Sequence[str] = ()) -> Self:
@@ -336,15 +344,6 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         UserError
             If the file is something else, or names a class that is not allowed.
         """
-        state = model_file.read(Path(path), (allow,) if isinstance(allow, str) else tuple(allow))
         fitted = cls()
-        try:
-            names, rows, columns = state.pop("table")
-            if any(callable(getattr(cls, name, None)) for name in state):
-                raise ValueError("it replaces a method")
-            fitted.__dict__.update(state, attributes_=pd.DataFrame(rows, pd.Index(names, dtype=object), columns))
-            if not np.isfinite(fitted.predict_stages(fitted.example_).scores).all():
-                raise ValueError("its scores are not finite")
-        except Exception as error:  # parts that do not fit together fail in many ways
-            raise UserError(f"{path} holds no classifier that works ({reason(error)}); run it again.") from None
+        model_file.restore(fitted, Path(path), (allow,) if isinstance(allow, str) else tuple(allow))
         return fitted

@@ -106,6 +106,25 @@ def align(table: pd.DataFrame, known: pd.Index, where: str = "classes") -> pd.Da
     return table.set_axis(known, axis=1)
 
 
+def part(table: pd.DataFrame, n_seen: int, which: str) -> pd.DataFrame:
+    """The "unseen", "seen", "all" or "none" of the rows of a table whose first ``n_seen`` classes are seen.
+
+    Where every class is seen, the seen classes are the ones to choose from.
+
+    Raises
+    ------
+    UserError
+        For another word.
+    """
+    everything = len(table) == n_seen
+    parts = {
+        "unseen": slice(0 if everything else n_seen, None), "seen": slice(n_seen), "all": slice(None), "none": slice(0),
+    }  # fmt: skip
+    if which not in parts:
+        raise UserError(f"classes={which} does not exist; it may be: {', '.join(parts)}, or a table of attributes.")
+    return table.iloc[parts[which]]
+
+
 def name_array(names: Iterable[Any]) -> Array:
     """Class names as an array of their own type, as scikit-learn's metrics need it; mixed types stay objects.
 

@@ -6,9 +6,11 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from zsl.checks import Array
 from zsl.config import compose, options
 from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess, preprocess
+from zsl.data.subsets import thinned
 from zsl.errors import UserError
 from zsl.experiment.setup import Setup, checked
 
@@ -25,7 +27,16 @@ def load(setup: Setup) -> ZeroShotData:
     data = ZeroShotData.from_table(table, setup.split(table), missing=setup.missing)
     for message in data.notes:
         log.warning("%s", message)
+    if setup.imbalance is not None:
+        unequal_rows(setup, data)  # a ratio that cannot be had is refused now, and not after the fit
     return data if setup.shuffle_attributes is None else data.shuffle_attributes(setup.shuffle_attributes)
+
+
+def unequal_rows(setup: Setup, data: ZeroShotData) -> Array:
+    """The test images that ``evaluation.imbalance`` leaves: those of ``subset.imbalance`` under the same seed."""
+    assert setup.imbalance is not None
+    key, names = f"evaluation.imbalance={setup.imbalance:g}", [data.class_names[c] for c in data.unseen]
+    return thinned(data.y_unseen, setup.imbalance, setup.config["subset"]["seed"], key, names)
 
 
 def load_dataset(

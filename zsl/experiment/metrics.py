@@ -11,7 +11,6 @@ import numpy as np
 from zsl.checks import Array
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.dataset import ZeroShotData
-from zsl.data.subsets import thinned
 from zsl.evaluation import class_accuracy, evaluate, hubness_report
 from zsl.evaluation.calibration import calibration_report
 from zsl.evaluation.generalized import ausuc, gzsl
@@ -62,21 +61,19 @@ def of_stages(prediction: Prediction, y: Array, Z: Array) -> dict[str, float]:
     for stage in prediction.stages:
         accuracy = evaluate(stage.scores[known], y[known]) if known.any() else {}
         hubness = hubness_report(stage.scores, y, stage.Z_hat, None if stage.Z_hat is None else Z)
-        by_stage[stage.name] = {**accuracy, **hubness}
+        expected = {"expected_hit_1": float(np.exp(stage.scores.max(axis=1)).mean())} if stage.calibrated else {}
+        by_stage[stage.name] = {**accuracy, **hubness, **expected}
     out = dict(by_stage[prediction.chosen.name])
     for name, values in by_stage.items():
         out |= {f"{name}/{k}": v for k, v in values.items()}
     return out
 
 
-def of_imbalanced(fitted: ZeroShotClassifier, data: ZeroShotData, ratio: float, seed: int) -> dict[str, float]:
+def of_imbalanced(fitted: ZeroShotClassifier, data: ZeroShotData, rows: Array) -> dict[str, float]:
     """Accuracies of every stage on unseen classes of unequal size: ``imbalanced_NAME`` and ``STAGE/imbalanced_NAME``.
 
-    The test images are those that ``subset.imbalance=RATIO`` leaves under the same seed. Transductive rules predict
-    again from these images alone.
+    ``rows`` are the test images that remain. Transductive rules predict again from these images alone.
     """
-    names = [data.class_names[c] for c in data.unseen]
-    rows = thinned(data.y_unseen, ratio, seed, f"evaluation.imbalance={ratio:g}", names)
     prediction = fitted.predict_stages(data.X_unseen[rows])
     y, out = data.y_unseen[rows], dict[str, float]()
     known = y >= 0
@@ -125,10 +122,14 @@ def curves(model: Any) -> dict[str, list[float]]:
 
 
 def per_class(prediction: Prediction, data: ZeroShotData) -> list[dict[str, Any]]:
-    """One row per unseen class: name, images, times predicted, accuracy by stage (absent without images)."""
+    """One row per unseen class: name, images, times predicted, accuracy by stage (absent without images).
+
+    Stages of calibrated rules also have the mean probability of the class over the images that got its name.
+    """
     known = data.y_unseen >= 0
     y = data.y_unseen[known]
     accuracy = {s.name: class_accuracy(s.scores[known], y) if known.any() else {} for s in prediction.stages}
+    certainty = {s.name: _certainty(s.scores) for s in prediction.stages if s.calibrated}
     predicted = np.bincount(prediction.scores.argmax(axis=1), minlength=len(data.unseen))
     return [
         {
@@ -136,9 +137,16 @@ def per_class(prediction: Prediction, data: ZeroShotData) -> list[dict[str, Any]
             "images": int((data.y_unseen == m).sum()),
             "predicted": int(predicted[m]),
             **{f"{stage}/acc": by_class.get(m) for stage, by_class in accuracy.items()},
+            **{f"{stage}/certainty": by_class.get(m) for stage, by_class in certainty.items()},
         }
         for m, name in enumerate(data.unseen_names)
     ]
+
+
+def _certainty(scores: Array) -> dict[int, float]:
+    """By class: the mean probability of the class over the images that get its name, from log-probabilities (L, M)."""
+    answer, best = scores.argmax(axis=1), np.exp(scores.max(axis=1))
+    return {int(m): float(best[answer == m].mean()) for m in np.unique(answer)}
 
 
 def confusion(stage: Stage, data: ZeroShotData) -> dict[str, dict[str, int]]:

@@ -10,6 +10,7 @@ from typing import Any
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.dataset import ZeroShotData
 from zsl.experiment import metrics
+from zsl.experiment.loading import unequal_rows
 from zsl.experiment.selection import Selection
 from zsl.experiment.setup import Setup
 from zsl.experiment.signs import of_run
@@ -51,9 +52,11 @@ def evaluate(
     """The result of a run: metrics of ``prediction``, and everything needed to say what it is a result of."""
     found = metrics.metrics(fitted, prediction, data, generalized=setup.generalized)
     if setup.imbalance is not None:
-        found |= metrics.of_imbalanced(fitted, data, setup.imbalance, setup.config["subset"]["seed"])
+        found |= metrics.of_imbalanced(fitted, data, unequal_rows(setup, data))
     found |= {name: s for name, s in clock.seconds.items() if selection is not None or name != "time_tune_s"}
     found["peak_rss_mb"] = metrics.peak_rss_mb()
+    if "labelled" in data.key:
+        found["labelled_images"] = data.key["labelled"]["images"]
     if selection is not None:
         found["tune_acc_class"] = selection.acc_class
     warnings = of_run(fitted, prediction, data)
@@ -125,6 +128,7 @@ def result_key(
             "lam_used": getattr(model, "lam_", None),
         },
         "inference": fitted.inference_.record(model),
+        **({"labelled": data.key["labelled"]} if "labelled" in data.key else {}),
         "decision": None if decided is None else dataclasses.asdict(decided),
         "evaluation": config["evaluation"],
         "seed": config["seed"],

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zsl.data.dataset import ZeroShotData
+from zsl.data.labelled import set_aside
 from zsl.experiment.figures import draw
 from zsl.experiment.loading import load
 from zsl.experiment.outcome import Clock, evaluate
@@ -54,7 +55,9 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
     """
     with run_folder(folder) as out:
         setup = checked(cfg)
-        data = load(setup)
+        data, labelled = load(setup), None
+        if setup.labelled is not None:
+            data, labelled = set_aside(data, setup.labelled)
         name = setup.run_name(data.split)
         existing = out.start(setup.config, setup.tracker, digest(setup.config, data.identity), name)
         if existing is not None:
@@ -63,7 +66,7 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
             clock = Clock()
             setup, selection = select(setup, data)
             clock.lap("tune")
-            fitted = setup.classifier.fit_data(data)
+            fitted = setup.classifier.fit_data(data).keep_labelled(labelled)
             clock.lap("fit")
             prediction = fitted.predict_stages(data.X_unseen)
             clock.lap("infer")

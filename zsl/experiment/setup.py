@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from zsl.checks import Count, Seed, check_arguments, check_value
@@ -44,6 +45,8 @@ class Setup:
     """Pre-processing, model and inference, not fitted"""
     inference: Inference
     """The classifier's"""
+    labelled: Path | None
+    """Names the classes of some test images, which leave the test, or None"""
     tuning: Tuning | None
     """How settings are chosen on validation classes, or None"""
     generalized: bool
@@ -119,7 +122,9 @@ def checked(cfg: DictConfig) -> Setup:
         check_value(bool, evaluation[key], f"evaluation.{key}")
     check_value(Count, evaluation["n_validation_splits"], "evaluation.n_validation_splits")
     check_value(AtLeastOne | None, evaluation["imbalance"], "evaluation.imbalance")
-    inference = _inference(config["inference"], allow)
+    labelled = config["inference"].get("labelled")
+    check_value(str | None, labelled, "inference.labelled")
+    inference = _inference({k: v for k, v in config["inference"].items() if k != "labelled"}, allow)
     transforms = load_transforms(dataset, feature, allow)
     classifier = ZeroShotClassifier(
         model=build(config["model"], "model", allow_targets=allow),
@@ -131,6 +136,8 @@ def checked(cfg: DictConfig) -> Setup:
         seed=config["seed"],
     )
     inference.check(classifier.model)
+    if labelled is not None:
+        inference.check_labelled(classifier.model)
     tuning = Tuning.of(config["tune"], config["model"], vars(classifier.model))
     for used, why in ((tuning, "tune"), (evaluation["generalized"], "evaluation.generalized")):
         if used:
@@ -143,6 +150,7 @@ def checked(cfg: DictConfig) -> Setup:
         shuffle_attributes=dataset["shuffle_attributes"],
         classifier=classifier,
         inference=inference,
+        labelled=None if labelled is None else Path(labelled).expanduser(),
         tuning=tuning,
         generalized=evaluation["generalized"],
         imbalance=evaluation["imbalance"],

@@ -3,6 +3,7 @@
 A new rule is a function with a decorator of :mod:`zsl.inference.rules`, in a module of this package or of your own.
 """
 
+from zsl.inference.asking import asked
 from zsl.inference.attributes import Attributes, agnostic, aware
 from zsl.inference.entropy import entropy, soft_assignment
 from zsl.inference.feature_space import bidirectional, code_eszsl, visual
@@ -24,6 +25,7 @@ __all__ = [
     "SpreadReport",
     "Stage",
     "agnostic",
+    "asked",
     "attribute_rule",
     "aware",
     "bidirectional",

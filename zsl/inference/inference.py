@@ -13,11 +13,15 @@ from zsl.config import inference_preset
 from zsl.errors import UserError
 from zsl.inference import rules
 from zsl.inference.attributes import Attributes, agnostic
+from zsl.inference.labels import checked_labels
 from zsl.inference.prediction import Prediction, Stage, rule_name, stage_name
-from zsl.inference.rules import NATIVE, TRANSDUCTIVE, Rule
+from zsl.inference.rules import LABELLED, NATIVE, TRANSDUCTIVE, Rule
 from zsl.inference.statistics import SeenStatistics
 
 Pair = tuple[Any, Any]
+
+# What the base rule ``auto`` and the rule ``inductive`` are for models without dictionaries.
+_WITHOUT_CODES = {"auto": NATIVE, "inductive": "bidirectional"}
 
 
 class Inference(BaseEstimator):
@@ -84,7 +88,7 @@ class Inference(BaseEstimator):
         if labels == "auto":
             labels = NATIVE if attributes == NATIVE else "spread" if attributes == "aware" else "nearest"
         if labels == "inductive":
-            labels = "code_eszsl" if attributes != NATIVE and hasattr(model, "codes") else "bidirectional"
+            labels = _fitting(labels, model, attributes)
         return attributes, labels
 
     def check(self, model: Any) -> None:
@@ -124,6 +128,13 @@ class Inference(BaseEstimator):
                     f"classes; set {why} off, or class_prior to uniform, cpe or em."
                 )
 
+    def check_labelled(self, model: Any) -> None:
+        """Refuse labelled images with a sentence where the chosen rule cannot use them."""
+        attributes, labels = self.resolved(model)
+        if self.fallback or not self._takes_labels(model, (attributes, labels)):
+            why = "fallback=true decides without them" if self.fallback else f"labels={rule_name(labels)} ignores them"
+            raise UserError(f"images of unseen classes have labels, and inference.{why}; use inference=asked.")
+
     def one_by_one(self, model: Any) -> bool:
         """Whether the answer for an image does not depend on the other test images."""
         return not any(TRANSDUCTIVE in self._information(model, pair) for pair in self._pairs(model))
@@ -155,7 +166,9 @@ class Inference(BaseEstimator):
                 "use inference.attributes=agnostic."
             )
 
-    def predict(self, model: Any, X: Array, Z: Array, statistics: SeenStatistics | None = None) -> Prediction:
+    def predict(
+        self, model: Any, X: Array, Z: Array, statistics: SeenStatistics | None = None, labelled: Array | None = None
+    ) -> Prediction:
         """Scores of images for classes by the pair of rules, and by the pairs on the way to it.
 
         A pair (attributes, labels) passes through (agnostic, nearest) and (attributes, nearest) and, where the label
@@ -170,13 +183,18 @@ class Inference(BaseEstimator):
         Z : (C, q)
             Attributes of the classes, pre-processed.
         statistics : SeenStatistics, optional
-            Needed where :meth:`needs_statistics` says so.
+            Needed where a rule on the way asks for them (:meth:`asks_for`).
+        labelled : (L,) integers, optional
+            The class 0..C-1 of each image whose class is given, -1 for all others.
 
         Returns
         -------
         Prediction
         """
-        run = _Run(self, model, X, Z, statistics)
+        labelled = checked_labels(labelled, len(X), len(Z))
+        if (labelled >= 0).any():
+            self.check_labelled(model)
+        run = _Run(self, model, X, Z, statistics, labelled)
         stages = [run.stage(pair) for pair in self._pairs(model)]
         return Prediction(stages, stages[-1])
 
@@ -191,10 +209,10 @@ class Inference(BaseEstimator):
             **{name: settings for name, rule in used.items() if (settings := self.setting(rule))},
         }
 
-    def needs_statistics(self, model: Any) -> bool:
-        """Whether a rule on the way asks for statistics of the seen classes."""
+    def asks_for(self, quantity: str, model: Any) -> bool:
+        """Whether a rule on the way asks for this quantity, such as ``statistics``; see :mod:`zsl.inference.rules`."""
         return any(
-            rule is not None and "statistics" in rule.asks_for
+            rule is not None and quantity in rule.asks_for
             for pair in self._pairs(model)
             for rule in self._chain(model, pair)
         )
@@ -204,18 +222,12 @@ class Inference(BaseEstimator):
         return rule.checked((self.settings or {}).get(rule.name, {}))
 
     def base(self, model: Any, attributes: Any, rule: Rule) -> Any:
-        """The rule that ``rule`` builds on; ``auto``: ESZSL on codes for models with dictionaries, else native scores.
-
-        Raises
-        ------
-        UserError
-            For a base rule that builds on ``rule`` itself.
-        """
+        """The rule that ``rule`` builds on; :class:`UserError` for one that builds on ``rule`` itself."""
         name = self.setting(rule)["base"]
-        if name == "auto":
-            return "code_eszsl" if attributes != NATIVE and hasattr(model, "codes") else NATIVE
+        if name in _WITHOUT_CODES:
+            return _fitting(name, model, attributes)
         seen = [rule.name]
-        while name not in (NATIVE, "auto"):
+        while name not in (NATIVE, *_WITHOUT_CODES):
             if name in seen:
                 raise UserError(
                     f"inference.{rule.name}.base={self.setting(rule)['base']} builds on {rule.name} itself; take "
@@ -257,6 +269,9 @@ class Inference(BaseEstimator):
             labels = self.base(model, attributes, rule)
         return found
 
+    def _takes_labels(self, model: Any, pair: Pair) -> bool:
+        return any(rule is not None and "labelled" in rule.asks_for for rule in self._chain(model, pair))
+
     def _information(self, model: Any, pair: Pair) -> tuple[str, ...]:
         used = list(getattr(model, "information", ()))
         for rule in self._chain(model, pair):
@@ -264,11 +279,18 @@ class Inference(BaseEstimator):
         return tuple(dict.fromkeys(used))
 
 
+def _fitting(name: str, model: Any, attributes: Any) -> str:
+    """The rule that ``auto`` or ``inductive`` stands for: ESZSL on codes for models with dictionaries."""
+    return "code_eszsl" if attributes != NATIVE and hasattr(model, "codes") else _WITHOUT_CODES[name]
+
+
 class _Run:
     """One prediction; every rule is called at most once."""
 
-    def __init__(self, of: Inference, model: Any, X: Array, Z: Array, statistics: SeenStatistics | None) -> None:
-        self.of, self.model, self.X, self.Z, self.statistics = of, model, X, Z, statistics
+    def __init__(
+        self, of: Inference, model: Any, X: Array, Z: Array, statistics: SeenStatistics | None, labelled: Array
+    ) -> None:
+        self.of, self.model, self.X, self.Z, self.statistics, self.labelled = of, model, X, Z, statistics, labelled
         self._attributes: dict[Any, Attributes | None] = {NATIVE: None}
         self._scores: dict[Pair, Array] = {}
 
@@ -281,10 +303,15 @@ class _Run:
             stage_name(*pair),
             self.scores(pair),
             predicted.Z_hat if predicted else None,
-            self.of._information(self.model, pair),
+            self.information(pair),
             gap,
             (rule_name(pair[0]), rule_name(pair[1])),
+            pair[1] != NATIVE and rules.find("labels", pair[1]).calibrated,
         )
+
+    def information(self, pair: Pair) -> tuple[str, ...]:
+        n = int((self.labelled >= 0).sum()) if self.of._takes_labels(self.model, pair) else 0
+        return (*self.of._information(self.model, pair), *([f"{LABELLED}: {n}"] if n else ()))
 
     def attributes(self, name: Any) -> Attributes | None:
         if name not in self._attributes:
@@ -315,12 +342,12 @@ class _Run:
         return self._scores[pair]
 
     def _given(self, rule: Rule) -> dict[str, Any]:
-        given: dict[str, Any] = {"model": self.model, "X": self.X, "Z_unseen": self.Z}
+        given: dict[str, Any] = {"model": self.model, "X": self.X, "Z_unseen": self.Z, "labelled": self.labelled}
         if "statistics" in rule.asks_for:
             if self.statistics is None:
                 raise UserError(
                     f"the inference rule {rule.name} needs statistics of the seen classes, which this classifier was "
                     "fitted without; fit it again with this rule."
                 )
-            given["statistics"] = self.statistics
+            given |= {"statistics": self.statistics, "reliability": self.statistics.reliability}
         return given

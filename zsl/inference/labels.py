@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from zsl.checks import Array, as_matrix, check_no_overflow
+from zsl.errors import UserError
 from zsl.inference.rules import label_rule
 from zsl.linalg import cosines, scaled_near_one, squared_distances
 
@@ -144,3 +147,22 @@ def attribute_pair(Z_hat: Array, Z_unseen: Array) -> tuple[Array, Array]:
     if np.abs(Z_hat).max() > 1:
         check_no_overflow(Z_hat, "Z_hat")
     return Z_hat, Z_unseen
+
+
+def checked_labels(labelled: Any, n: int, M: int) -> Array:
+    """Labels of n test images as integers: a class 0..M-1, or -1 where there is none; ``None`` is no label at all.
+
+    Raises
+    ------
+    UserError
+        For anything else.
+    """
+    if labelled is None:
+        return np.full(n, -1)
+    found = np.asarray(labelled)
+    if found.shape != (n,) or found.dtype.kind not in "iu" or (n and (found.min() < -1 or found.max() >= M)):
+        raise UserError(
+            f"labelled should have a whole number for each of the {n} test images: a class from 0 to {M - 1}, or -1 "
+            "where there is no label."
+        )
+    return found.astype(np.int64)

@@ -21,14 +21,14 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from scipy.special import logsumexp, softmax
+from scipy.special import log_softmax, logsumexp, softmax
 
 from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, check_arguments
-from zsl.inference.feature_space import confident_means, spherical_k_means
+from zsl.inference.clusters import clusterings
 from zsl.inference.labels import standard_scores
-from zsl.inference.mixture import Mixture, expectation_maximisation
+from zsl.inference.reliability import held_out_sets
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
-from zsl.inference.statistics import SeenStatistics
+from zsl.inference.statistics import Reliability, SeenStatistics
 from zsl.linalg import squared_distances, unit_rows
 
 log = logging.getLogger(__name__)
@@ -37,9 +37,15 @@ log = logging.getLogger(__name__)
 _EXACT_UP_TO = 7
 # Steps of the Metropolis sampler above, and those before the first that counts.
 _N_STEPS, _N_BURNED = 20_000, 2_000
-_LLOYD_STEPS = 5
+# Starts of the search for the best naming; one above so many classes.
+_N_STARTS, _MANY = 8, 50
 # Weight of the evidence of a clustering against that of the others.
 _BETWEEN = 0.5
+# Held-out seen classes that are named at once, and the least probability of a name in their mean logarithm.
+_NAMED_AT_ONCE, _LEAST_PROBABILITY = 6, 1e-6
+# What the cautious rule asks for: test images for each class, how well attributes name classes, and a margin over the
+# base rule. The last two were chosen on validation classes (docs/defaults.md).
+_LEAST_IMAGES, _LEAST_TOLD, _MARGIN = 2, 0.4, 0.1
 
 
 class Names(NamedTuple):
@@ -78,8 +84,8 @@ class Namer:
         self.precision = np.linalg.inv(covariance)
         # Without any difference between seen classes nothing can be told; the scale then is that of unit rows.
         self.v = float(np.einsum("ij,ik,kj->", Y, inverse, Y)) / Y.size or 1 / Y.shape[1]
-        spectrum = np.linalg.svd(Y, compute_uv=False) ** 2
-        effective = spectrum.sum() ** 2 / (spectrum**2).sum() if spectrum.any() else 0.0
+        products = Y @ Y.T
+        effective = np.trace(products) ** 2 / (products**2).sum() if products.any() else 0.0
         self.temper = temper * effective / Y.shape[1]
 
     def quadratic(self, means: Array) -> tuple[Array, Array]:
@@ -112,23 +118,30 @@ class Namer:
         best = self._best(L, G, rng)
         return Names(self._sampled(L, G, best, rng), self.temper * float(self.likelihood(L, G, best)))
 
-    def _best(self, L: Array, G: Array, rng: np.random.Generator, n_starts: int = 8) -> Array:
+    def _best(self, L: Array, G: Array, rng: np.random.Generator) -> Array:
         """A naming that no exchange of two names improves, the best from several starts."""
         M = len(L)
+        n_starts = _N_STARTS if M <= _MANY else 1
         starts = [linear_sum_assignment(-L.T)[1], *(rng.permutation(M) for _ in range(n_starts - 1))]
         return max((self._exchanged(L, G, pi) for pi in starts), key=lambda pi: float(self.likelihood(L, G, pi)))
 
     def _exchanged(self, L: Array, G: Array, pi: Array) -> Array:
-        improved = True
-        while improved:
-            improved = False
-            for c in range(len(pi) - 1):
-                gains = np.array([self._gain(L, G, pi, c, d) for d in range(c + 1, len(pi))])
-                if gains.max() > 1e-9:
-                    d = c + 1 + int(gains.argmax())
-                    pi[[c, d]] = pi[[d, c]]
-                    improved = True
-        return pi
+        """``pi`` after the best exchange of two names, again and again, until none improves it."""
+        while True:
+            gains = self._gains(L, G, pi)
+            c, d = np.unravel_index(int(gains.argmax()), gains.shape)
+            if not gains[c, d] > 1e-9:
+                return pi
+            pi[[c, d]] = pi[[d, c]]
+
+    def _gains(self, L: Array, G: Array, pi: Array) -> Array:
+        """(M, M) what exchanging the clusters of two classes adds to the log-likelihood, for all pairs at once."""
+        P, L, G = self.precision, L[pi].T, G[np.ix_(pi, pi)]  # clusters in the order of their classes
+        A = P @ G
+        p, g, linear, quadratic = (np.diag(V)[:, None] for V in (P, G, L, A))
+        both = (p - P) * (G - g) + (P - p.T) * (g.T - G)  # what the sums over all classes have of the two themselves
+        own = 0.5 * (p - p.T) * (g.T - g)
+        return (L + L.T - linear - linear.T) - (A + A.T - quadratic - quadratic.T - both) - own
 
     def _gain(self, L: Array, G: Array, pi: Array, c: int, d: int) -> float:
         """What exchanging the clusters of classes c and d adds to the log-likelihood, in O(M)."""
@@ -163,19 +176,45 @@ def _kernel(A: Array, B: Array, width: float) -> Array:
     return 0.5 * (A @ B.T + np.exp(-squared_distances(A, B) / (2 * width**2)))
 
 
+def told_apart(statistics: SeenStatistics, n_unseen: int, noise: float, width: float, temper: float) -> float:
+    """How well attributes name the means of held-out seen classes: 1 is certain and right, 0 as good as chance.
+
+    It is the mean logarithm of the probability of the right name, less that of chance, divided by the logarithm of the
+    number of classes. Confident wrong names make it negative.
+    """
+    C = len(statistics.means)
+    size = min(n_unseen, C // 2, _NAMED_AT_ONCE)
+    if size < 2 or C < 4:
+        return 0.0
+    gains = []
+    for held in held_out_sets(statistics.attributes, size):
+        kept = np.setdiff1d(np.arange(C), held)
+        others = statistics._replace(means=statistics.means[kept], attributes=statistics.attributes[kept])
+        namer = Namer(others, statistics.attributes[held], noise, width, temper)
+        N = namer.names(statistics.means[held], np.random.default_rng(0)).N
+        gains.append(np.log(np.maximum(np.diag(N), _LEAST_PROBABILITY)).mean() / np.log(size) + 1)
+    return float(np.mean(gains))
+
+
 @label_rule(
-    "attributes of unseen classes", TRANSDUCTIVE, "every class is taken to have test images", base="bidirectional"
+    "attributes of unseen classes",
+    TRANSDUCTIVE,
+    "every class is taken to have test images",
+    base="inductive",
+    calibrated=True,
 )
 def naming(
     base_scores: Array,
     X: Array,
     Z_unseen: Array,
     statistics: SeenStatistics,
+    reliability: Reliability | None = None,
     *,
+    cautious: bool = True,
     n_starts: Count = 6,
     noise: Positive = 1.0,
     width: Positive = 0.7,
-    temper: NonNegative = 1.5,
+    temper: NonNegative = 3.0,
     seed: Seed = 0,
 ) -> Array:
     """Logarithm of the posterior of each class for each image: clusters of test images, named by a Gaussian process.
@@ -194,6 +233,13 @@ def naming(
         Attributes of the classes, pre-processed.
     statistics : SeenStatistics
         Whitening, concentration, means and attributes of the seen classes.
+    reliability : Reliability, optional
+        How pure clusters of held-out seen classes are. None, with fewer than four seen classes: the base rule answers,
+        unless ``cautious`` is false, which then takes clusters as pure.
+    cautious : bool
+        Keep to the base rule unless held-out seen classes say that clusters are the better guide: attributes must name
+        the means of held-out classes well (:func:`told_apart`), and the named clusters must be expected to be right
+        for more images than the base rule by a margin. Both expectations are calibrated on held-out seen classes.
     n_starts : int >= 1
         Clusterings from k-means++.
     noise, width, temper
@@ -209,50 +255,74 @@ def naming(
     --------
     >>> X = np.array([[1.0, 0.1], [1.0, -0.1], [0.9, 0.3], [0.1, 1.0]])
     >>> statistics = SeenStatistics(np.eye(2), np.eye(2), np.eye(2), concentration=10.0)
-    >>> naming(X.copy(), X, np.eye(2), statistics).argmax(axis=1)
+    >>> naming(X.copy(), X, np.eye(2), statistics, cautious=False).argmax(axis=1)
     array([0, 0, 0, 1])
     """
     check_arguments(naming, locals())
     U = statistics.directions(X)
     base_scores = as_matrix(base_scores, "base_scores", n_rows=len(U)).astype(np.float64, copy=False)
-    Z = as_matrix(Z_unseen, "Z_unseen", n_rows=base_scores.shape[1]).astype(np.float64, copy=False)
-    rng = np.random.default_rng(seed)
+    M = base_scores.shape[1]
+    Z = as_matrix(Z_unseen, "Z_unseen", n_rows=M).astype(np.float64, copy=False)
+    purity, sharpness = reliability or (1.0, 1.0)
+    alone = log_softmax(sharpness * standard_scores(base_scores), axis=1)
+    if cautious and (reason := _no_names(statistics, reliability, alone, noise, width, temper)):
+        log.info("naming: %s, so the inductive rule answers", reason)
+        return alone
     namer = Namer(statistics, Z, noise, width, temper)
+    clustered = _posterior(U, base_scores, statistics, namer, n_starts, purity, seed)
+    if cautious:
+        certain, alone_certain = float(clustered.max(axis=1).mean()), float(np.exp(alone.max(axis=1)).mean())
+        used = certain > alone_certain + _MARGIN
+        log.info(
+            f"naming: clusters are expected to be right for {certain:.0%} of the images, the inductive rule for "
+            f"{alone_certain:.0%}, so {'clusters are used' if used else 'the inductive rule answers'}"
+        )
+        if not used:
+            return alone
+    return np.log(np.maximum(clustered, np.finfo(float).tiny))
+
+
+def _no_names(
+    statistics: SeenStatistics, reliability: Reliability | None, alone: Array, noise: float, width: float,
+    temper: float,
+) -> str:  # fmt: skip
+    """Why clusters cannot be a better guide than log-probabilities ``alone`` (L, M); empty where they may be."""
+    n, M = alone.shape
+    if reliability is None:
+        return "fewer than four seen classes cannot show whether attributes name classes"
+    if n < _LEAST_IMAGES * M:
+        return f"{n} test images are too few for clusters of {M} classes"
+    told = told_apart(statistics, M, noise, width, temper)
+    if told < _LEAST_TOLD:
+        return (
+            "attributes do not name held-out seen classes well enough "
+            f"({told:.2f}, where 0 is chance, 1 is certain and {_LEAST_TOLD} is needed)"
+        )
+    # No image is surer of its name than of its cluster, so clusters need not be looked for.
+    at_best, expected = reliability.purity + (1 - reliability.purity) / M, float(np.exp(alone.max(axis=1)).mean())
+    if at_best <= expected + _MARGIN:
+        return (
+            f"clusters of held-out seen classes are right for {at_best:.0%} of the images at best, and the inductive "
+            f"rule is expected to be right for {expected:.0%}"
+        )
+    return ""
+
+
+def _posterior(
+    U: Array, base_scores: Array, statistics: SeenStatistics, namer: Namer, n_starts: int, purity: float, seed: int
+) -> Array:
+    """Posterior (L, M) of the classes for unit rows U (L, p), averaged over clusterings and names."""
+    rng = np.random.default_rng(seed)
+    M = base_scores.shape[1]
     posteriors, evidence = [], []
     for found in clusterings(U, base_scores, statistics.concentration, n_starts, rng):
         sizes = found.P.sum(axis=0)
         # A cluster without images has no mean; the mean of the seen classes in its place favours no name.
         means = np.where(sizes[:, None] > 1e-9, found.P.T @ U / np.maximum(sizes, 1e-9)[:, None], namer.origin)
         names = namer.names(means, rng)
-        posteriors.append(found.P @ names.N)
+        # An image is in the wrong cluster with probability 1 - purity.
+        posteriors.append((purity * found.P + (1 - purity) / M) @ names.N)
         evidence.append(names.evidence)
     weights = softmax(_BETWEEN * np.array(evidence))
     log.debug("naming: weights of the clusterings %s", np.round(weights, 2))
-    posterior = sum(w * P for w, P in zip(weights, posteriors))
-    return np.log(np.maximum(posterior, np.finfo(float).tiny))
-
-
-def clusterings(U: Array, base_scores: Array, kappa: float, n_starts: int, rng: np.random.Generator) -> list[Mixture]:
-    """Several clusterings of unit rows U (L, p): four from the base scores (L, M), the others from k-means++."""
-    start, prior = confident_means(U, base_scores), standard_scores(base_scores)
-    found = [
-        expectation_maximisation(U, start, factor * kappa, weight * prior) for factor in (1, 2) for weight in (1.0, 0.0)
-    ]
-    for k in range(n_starts):
-        means = k_means_start(U, base_scores.shape[1], rng)
-        found.append(expectation_maximisation(U, means, kappa * (1 if k < n_starts // 3 else 2), 0 * prior, tol=1e-6))
-    return found
-
-
-def k_means_start(U: Array, n: int, rng: np.random.Generator) -> Array:
-    """Mean directions (n, p) from k-means++ on unit rows U (L, p) and a few rounds of spherical k-means."""
-    # In the order of their coordinates, so that the order of the images does not matter.
-    U = U[np.lexsort(U.T)]
-    means = U[rng.integers(len(U))][None]
-    for _ in range(n - 1):
-        distance = np.maximum(1 - (U @ means.T).max(axis=1), 0)
-        total = distance.sum()
-        # Where all images are alike any of them will do.
-        share = distance / total if total > 0 else np.full(len(U), 1 / len(U))
-        means = np.vstack([means, U[rng.choice(len(U), p=share)]])
-    return spherical_k_means(U, means, _LLOYD_STEPS)
+    return sum(w * P for w, P in zip(weights, posteriors))

@@ -34,12 +34,20 @@ class Stage:
     """The largest duality gap of the test images' codes; 0 where there are no codes with a certificate"""
     pair: tuple[str, str] = ("", "")
     """The names of the attribute rule and of the label rule"""
+    calibrated: bool = False
+    """Whether the scores are log-probabilities that held-out seen classes have calibrated"""
 
     @property
     def meaning(self) -> str:
         """What the stage does, in words."""
         attributes, labels = self.pair
         return _MEANINGS.get(self.name, f"{attributes} attributes, label rule {labels}")
+
+    def last(self, n: int) -> Stage:
+        """The same for the last n images alone."""
+        if n == len(self.scores):
+            return self
+        return replace(self, scores=self.scores[-n:], Z_hat=None if self.Z_hat is None else self.Z_hat[-n:])
 
     @property
     def transductive(self) -> bool:
@@ -64,6 +72,11 @@ class Prediction:
     def inductive(self) -> Prediction:
         """The same stages with the last inductive one as the answer."""
         return replace(self, chosen=[stage for stage in self.stages if not stage.transductive][-1])
+
+    def last(self, n: int) -> Prediction:
+        """The same stages for the last n images alone."""
+        stages = [stage.last(n) for stage in self.stages]
+        return replace(self, stages=stages, chosen=stages[self.stages.index(self.chosen)])
 
     def stage(self, name: str) -> Stage:
         """The stage of this name."""

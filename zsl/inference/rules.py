@@ -6,10 +6,12 @@ The names of a rule's parameters say what the rule is given. The positional ones
 * ``attributes``: the predicted attributes with their codes; ``Z_hat`` (L, q): the predicted attributes alone;
 * ``start``: the attribute-agnostic prediction, from which an attribute rule may start;
 * ``statistics``: :class:`zsl.inference.statistics.SeenStatistics`;
-* ``base_scores`` (L, M): the scores of the base rule, which ``@label_rule(base=NAME)`` declares.
+* ``reliability``: :class:`zsl.inference.statistics.Reliability`, or None where there are too few seen classes;
+* ``base_scores`` (L, M): the scores of the base rule, which ``@label_rule(base=NAME)`` declares;
+* ``labelled`` (L,): the class of each test image that the user has named, -1 for all others.
 
-The keyword-only ones are the rule's settings, ``inference.RULE.SETTING`` on the command line. The labels of test images
-are not among the quantities, so no rule can use them.
+The keyword-only ones are the rule's settings, ``inference.RULE.SETTING`` on the command line. Other labels of test
+images are not among the quantities, so no rule can use them.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ NATIVE = "own"
 """The name under which a model's native scores stand in the place of a rule."""
 TRANSDUCTIVE = "unlabelled test images"
 """What a rule declares that looks at other test images than the one it scores."""
+LABELLED = "labels of images of unseen classes"
+"""What a stage declares, with their number, that used labels which the user gave."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Rule:
     setting that says it."""
     base: str | None = None
     """The default base rule of a rule that builds on the scores of another one."""
+    calibrated: bool = False
+    """Whether the scores are log-probabilities that held-out seen classes have calibrated."""
 
     @property
     def asks_for(self) -> frozenset[str]:
@@ -106,7 +112,9 @@ class Rule:
         return self.function(**chosen)
 
 
-QUANTITIES = ("model", "X", "Z_unseen", "attributes", "Z_hat", "start", "statistics", "base_scores")
+QUANTITIES = (
+    "model", "X", "Z_unseen", "attributes", "Z_hat", "start", "statistics", "reliability", "base_scores", "labelled",
+)  # fmt: skip
 _RULES: dict[Kind, dict[str, Rule]] = {"attributes": {}, "labels": {}}
 
 
@@ -128,10 +136,12 @@ def attribute_rule(*uses: str, when: Mapping[str, Use] | None = None) -> Callabl
     ... def shrunk(model, X, *, factor=0.5):
     ...     return Attributes(factor * model.predict_attributes(X))
     """
-    return _registrar("attributes", uses, when, None)
+    return _registrar("attributes", uses, when, None, False)
 
 
-def label_rule(*uses: str, when: Mapping[str, Use] | None = None, base: str | None = None) -> Callable[[F], F]:
+def label_rule(
+    *uses: str, when: Mapping[str, Use] | None = None, base: str | None = None, calibrated: bool = False
+) -> Callable[[F], F]:
     """Register a function that scores classes: ``rule(Z_hat, Z_unseen, ...) -> (L, M)``, larger is likelier.
 
     Parameters
@@ -140,6 +150,9 @@ def label_rule(*uses: str, when: Mapping[str, Use] | None = None, base: str | No
         As for :func:`attribute_rule`.
     base : str, optional
         The default base rule, where the function asks for ``base_scores``; the setting ``base`` replaces it.
+    calibrated : bool
+        Whether the scores are log-probabilities that held-out seen classes have calibrated. Results then say how many
+        right answers the rule expects.
 
     Examples
     --------
@@ -149,12 +162,14 @@ def label_rule(*uses: str, when: Mapping[str, Use] | None = None, base: str | No
     >>> city_block(np.array([[0.0, 2.0]]), np.eye(2))
     array([[-3., -1.]])
     """
-    return _registrar("labels", uses, when, base)
+    return _registrar("labels", uses, when, base, calibrated)
 
 
-def _registrar(kind: Kind, uses: tuple[str, ...], when: Mapping[str, Use] | None, base: str | None) -> Callable[[F], F]:
+def _registrar(
+    kind: Kind, uses: tuple[str, ...], when: Mapping[str, Use] | None, base: str | None, calibrated: bool
+) -> Callable[[F], F]:
     def register(function: F) -> F:
-        rule = Rule(function.__name__, function, uses, dict(when or {}), base)
+        rule = Rule(function.__name__, function, uses, dict(when or {}), base, calibrated)
         function.rule = rule  # type: ignore[attr-defined]
         if function.__module__.partition(".")[0] == "zsl":
             _RULES[kind][rule.name] = rule

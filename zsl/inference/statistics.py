@@ -30,6 +30,15 @@ _BLOCK = 4096
 _LOG_CONCENTRATION = (0.0, 6.2)
 
 
+class Reliability(NamedTuple):
+    """How far inference may be believed, as seen classes show: :func:`zsl.inference.reliability.reliability`."""
+
+    purity: float
+    """Share of the images that are in the right cluster if the clusters of held-out classes get their best names"""
+    sharpness: float
+    """The factor at which the softmax of an inductive rule's standard scores gives calibrated probabilities"""
+
+
 class SeenStatistics(NamedTuple):
     """What inference rules may know of the seen classes."""
 
@@ -45,6 +54,8 @@ class SeenStatistics(NamedTuple):
     """(K r, q) code-ESZSL, for models with K dictionaries: :func:`code_compatibility` of each, one below another"""
     H: Array | None = None
     """(K, r, r) of each dictionary the mean of ``a'a`` over the codes of seen images, for models with dictionaries"""
+    reliability: Reliability | None = None
+    """For rules that ask for ``reliability``; None for others, and with fewer than four seen classes"""
 
     @property
     def resultant(self) -> float:

@@ -14,13 +14,14 @@ from zsl.errors import UserError
 from zsl.report.formats import NONE, Table, number
 from zsl.report.statistics import difference, mean_ranks
 from zsl.runs.result import SELECTED
-from zsl.runs.summary import is_transductive
+from zsl.runs.summary import PROTOCOLS, kind_of, n_labelled
 
 
 def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
-    """One row per method and inference rule: inductive ones, then transductive ones, each with the best mean first.
+    """One row per method and inference rule: inductive, transductive, with labels, each with the best mean first.
 
-    A transductive method uses all test images at once, so its rank and its difference are among such methods only.
+    A transductive method uses all test images at once, so its rank and its difference are among such methods only; so
+    are those of methods that were given labels.
 
     Parameters
     ----------
@@ -38,11 +39,11 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
     check_one_kind(records)
     values = runs_by_split(records, metric)
     runs = dict([*records.groupby("method")])
-    transductive = pd.Series({m: is_transductive(runs[m]["key"].iloc[0]["information_used"]) for m in values.index})
+    kinds = pd.Series({m: kind_of(runs[m]["key"].iloc[0]["information_used"]) for m in values.index})
     ranks: dict[str, float] = {}
     best: dict[str, str] = {}
     order: list[tuple[str, float]] = []
-    for group in (values[~transductive], values[transductive]):
+    for group in (values[kinds == kind] for kind in PROTOCOLS):
         means = group.mean(axis=1).sort_values(ascending=False, kind="stable")
         ranks |= dict(zip(group.index, mean_ranks(group.to_numpy()))) if len(group) else {}
         best |= dict.fromkeys(means.index, means.index[0] if len(means) else "")
@@ -59,7 +60,7 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
         edge = edges(mine["record"])
         uses = dict.fromkeys(use for key in mine["key"] for use in key["information_used"][2:])
         out.rows.append([
-            method, "transductive" if transductive[method] else "inductive",
+            method, kinds[method],
             number(mean, 3), number(values.loc[method].std(), 3), number(values.loc[method].count(), 0),
             number(ranks[method], 1), number(paired.mean if paired else None, 3, sign=True),
             number(paired.p if paired else None, 2), number(mine["time_fit_s"].mean(), 2), number(tuned, 1),
@@ -68,7 +69,8 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
             "; ".join(uses) or NONE,
         ])  # fmt: skip
     out.notes = [
-        "rank and to best are among the methods of one protocol: a transductive method uses all test images at once. "
+        "rank and to best are among the methods of one protocol: a transductive method uses all test images at once, "
+        "and one with labels was told the classes of some. "
         "to best is paired over splits, and p has the Nadeau-Bengio correction for their overlap, for one comparison. "
         "at the edge of its grid: on so many splits the value chosen was the first or last of those tried."
     ]
@@ -117,9 +119,10 @@ def runs_by_split(records: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def method_of(key: Mapping[str, Any]) -> str:
-    """A method's name: the model, the rules where they are not the model's own, the number of principal components."""
+    """A method's name: the model, the rules where they are not its own, the numbers of labels and components."""
     rules = (key["inference"]["attributes"], key["inference"]["labels"])
     parts = [key["model"]["name"], *(["+".join(rules)] if rules != ("own", "own") else [])]
+    parts += [f"{n} labels"] if (n := n_labelled(key["information_used"])) else []
     return ", ".join(parts + ([f"pca {pca}"] if (pca := key["feature"].get("pca")) is not None else []))
 
 

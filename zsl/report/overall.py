@@ -13,7 +13,7 @@ from zsl.report.compare import check_one_kind, method_of, runs_by_split
 from zsl.report.formats import NONE, Table, number
 from zsl.report.statistics import Difference, mean_ranks, pooled
 from zsl.runs.result import SELECTED
-from zsl.runs.summary import is_transductive
+from zsl.runs.summary import PROTOCOLS, kind_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +30,8 @@ def block_of(row: Mapping[str, Any]) -> str:
 def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Table], dict[str, Figure]]:
     """A table of all methods over blocks, a block being a data set with a kind of split, and rank diagrams.
 
-    Inductive and transductive methods are ranked apart. A method that lacks a block has no mean and no rank.
+    Inductive and transductive methods, and those with labels, are ranked apart. A method that lacks a block has no mean
+    and no rank.
     ``to best`` is the mean over data sets of the paired differences to the best method.
 
     Parameters
@@ -65,11 +66,11 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
         values[block] = runs_by_split(part, metric)
         sizes[block] = part[["dataset", "n_unseen", "n_seen"]].iloc[0]
     groups = dict([*records.groupby("method")])
-    transductive = {m: is_transductive(part["key"].iloc[0]["information_used"]) for m, part in groups.items()}
+    kinds = {m: kind_of(part["key"].iloc[0]["information_used"]) for m, part in groups.items()}
     tables: list[Table] = []
     figures: dict[str, Figure] = {}
-    for protocol, chosen in (("inductive", False), ("transductive", True)):
-        methods = [m for m, t in transductive.items() if t == chosen]
+    for protocol in PROTOCOLS:
+        methods = [m for m, kind in kinds.items() if kind == protocol]
         if not methods:
             continue
         means = pd.DataFrame({b: values[b].reindex(methods).mean(axis=1) for b in blocks})
@@ -94,7 +95,7 @@ def _table(
 ) -> Table:  # fmt: skip
     best = order.index[0]
     table = Table(
-        f"methods_{protocol}", f"{protocol} methods: {metric}",
+        f"methods_{protocol.replace(' ', '_')}", f"{protocol} methods: {metric}",
         "; ".join(dict.fromkeys(s for m in means.index for s in groups[m]["selection"])),
         ["method", *blocks, "mean", "10:1", "rank", "to best", "p", "fit s", "tune s", "settings", "uses besides"],
     )  # fmt: skip

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import skops.io
 from skops.io._protocol import PROTOCOL
 
@@ -117,6 +118,41 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
             f"{path} is not a fitted classifier of zsl, or is damaged ({reason(error)}); copy it anew, or run again."
         ) from None
     return state
+
+
+def save(fitted: Any, table: list[Any], path: Path, precision: Literal["single", "double"]) -> None:
+    """Write a fitted classifier, without what its model needs for training only.
+
+    Parameters
+    ----------
+    table : [names, rows (C, q), names of the columns or None]
+        Its table of classes, ``attributes_``.
+    """
+    model = copy(fitted.model_)
+    for name in getattr(model, "training_only", ()):
+        model.__dict__.pop(name, None)
+    state = {k: v for k, v in vars(fitted).items() if k != "attributes_"}
+    write(path, {**state, "model_": model, "table": table}, precision)
+
+
+def restore(fitted: Any, path: Path, allow: tuple[str, ...]) -> None:
+    """Give ``fitted``, a new classifier, what :func:`save` wrote, and see that it predicts.
+
+    Raises
+    ------
+    UserError
+        If the file is something else, or its parts do not fit together.
+    """
+    state = read(path, allow)
+    try:
+        names, rows, columns = state.pop("table")
+        if any(callable(getattr(type(fitted), name, None)) for name in state):
+            raise ValueError("it replaces a method")
+        fitted.__dict__.update(state, attributes_=pd.DataFrame(rows, pd.Index(names, dtype=object), columns))
+        if not np.isfinite(fitted.predict_stages(fitted.example_).scores).all():
+            raise ValueError("its scores are not finite")
+    except Exception as error:  # parts that do not fit together fail in many ways
+        raise UserError(f"{path} holds no classifier that works ({reason(error)}); run it again.") from None
 
 
 def _rounded(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,6 +76,8 @@ def digest(config: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """
     settings = {k: v for k, v in config.items() if k not in (*PLACES, *DATA)}
     settings["model"] = {k: v for k, v in config["model"].items() if k not in OF_A_MODEL}
+    # A file of labels is a place, and what it says is in the data.
+    settings["inference"] = {k: v for k, v in config["inference"].items() if k != "labelled"}
     tune = config["tune"]
     if tune["name"] != "none" and tune.get("grid") is None:
         settings["tune"] = {**tune, "grid": config["model"].get("grid")}
@@ -90,6 +92,8 @@ def digest(config: Mapping[str, Any], data: Mapping[str, Any]) -> str:
         "split": {"name": config["split"].get("name"), **{k: split.get(k) for k in ("rows", "unseen", "subset")}},
         "validation": data.get("validation"),
     }
+    if "labelled" in data:
+        settings["data"]["labelled"] = data["labelled"]
     text = json.dumps(_canonical(settings), sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

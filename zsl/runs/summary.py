@@ -152,6 +152,21 @@ def is_transductive(information: Sequence[str]) -> bool:
     return any(use.startswith("unlabelled test images") for use in information)
 
 
+def n_labelled(information: Sequence[str]) -> int:
+    """How many images of unseen classes had labels that a result used."""
+    start = "labels of images of unseen classes: "
+    return next((int(use.removeprefix(start)) for use in information if use.startswith(start)), 0)
+
+
+PROTOCOLS = ("inductive", "transductive", "with labels")
+"""Kinds of results, of which none is ranked among those of another"""
+
+
+def kind_of(information: Sequence[str]) -> str:
+    """The one of :data:`PROTOCOLS` that a result belongs to by what it used."""
+    return PROTOCOLS[2 if n_labelled(information) else int(is_transductive(information))]
+
+
 def protocol(information: Sequence[str]) -> str:
     """What a result used of the unseen classes and of the test images, in words.
 
@@ -163,6 +178,8 @@ def protocol(information: Sequence[str]) -> str:
     words = ["inductive: each test image was classified by itself"]
     if is_transductive(information):
         words = ["transductive: all test images were used together"]
+    if n := n_labelled(information):
+        words.append(f"the classes of {n} images of unseen classes were given, which are not among the test images")
     if "attributes of unseen classes in training" in information:
         words.append("training used the attributes of the unseen classes")
     if any(use.startswith("class prior") for use in information):

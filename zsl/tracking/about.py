@@ -15,8 +15,9 @@ _GROUPS = {
     "acc_class": "accuracy", "hit_": "accuracy", "tune_acc_class": "accuracy", "imbalanced_": "accuracy",
     "gzsl_": "generalized",
     "hubness_": "hubness", "shift_": "hubness", "temperature": "calibration", "nll": "calibration",
-    "ece": "calibration", "aurc": "calibration", "objective": "fit", "lasso_gap_max": "fit", "time_": "cost",
-    "peak_rss_mb": "cost",
+    "ece": "calibration", "expected_": "calibration",
+    "aurc": "calibration", "objective": "fit", "lasso_gap_max": "fit", "time_": "cost",
+    "peak_rss_mb": "cost", "labelled_images": "cost",
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from zsl.errors import UserError
 from zsl.report.figures.classes import attribute_errors, confusion, per_class
 from zsl.report.figures.curves import learning_curve, objective, panels, sensitivity
 from zsl.report.figures.evaluation import reliability, seen_unseen
-from zsl.report.figures.images import most_certain
+from zsl.report.figures.images import contact_sheet, most_certain
 from zsl.report.figures.ranks import rank_diagram
 from zsl.report.figures.scatter import embedding
 from zsl.report.figures.speed import relative_times
@@ -28,6 +28,7 @@ __all__ = [
     "COLOURS",
     "attribute_errors",
     "confusion",
+    "contact_sheet",
     "embedding",
     "figure_of",
     "learning_curve",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from zsl.errors import UserError
-from zsl.report.figures.style import SMALL, TEXT
+from zsl.report.figures.style import COLOURS, SMALL, TEXT
 from zsl.runs.files import CONFIG, PREDICTIONS
 from zsl.text import from_cell
 
@@ -80,21 +82,64 @@ def most_certain(
     return figure
 
 
+def contact_sheet(rows: Sequence[tuple[str, Sequence[tuple[str, Path]]]], per_row: int = 8) -> Figure:
+    """Rows of images, each with a title above it and the last part of each image's name below it.
+
+    Parameters
+    ----------
+    rows : sequence of (title, [(name, file), ...])
+        The first image of a row has a frame.
+    per_row : int
+        The number of images in a row.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    figure = Figure(figsize=(1.15 * per_row, 1.7 * len(rows)), layout="constrained")
+    parts = figure.subfigures(len(rows), 1, squeeze=False, hspace=0.08)
+    for part, (title, images) in zip(np.ravel(parts), rows):
+        part.suptitle(title, x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
+        axes = part.subplots(1, per_row, squeeze=False)[0]
+        for i, (ax, (name, file)) in enumerate(zip(axes, images)):
+            with Image.open(file) as image:
+                shown = image.convert("RGB")
+                shown.thumbnail((_SIDE, _SIDE))
+            ax.imshow(shown, interpolation="bicubic")  # squares would hide what a small image shows
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set(visible=i == 0, linewidth=2.5, color=COLOURS[1])
+            ax.set_xlabel(_short(name.rpartition("/")[2]), fontsize=SMALL - 1)
+        for ax in axes[len(images) :]:
+            ax.set_axis_off()
+    return figure
+
+
+def _short(name: str, most: int = 18) -> str:
+    """A file name that fits below a small image: its end, which tells files of one kind apart."""
+    return name if len(name) <= most else "…" + name[1 - most :]
+
+
 def _root(folder: Path, file: str, images: str | Path | None) -> Path:
     """The folder that the names of images start from."""
-    places = [Path(images)] if images is not None else _places(folder)
-    found = next((place for place in places if (place / file).is_file()), None)
+    known = [Path(images)] if images is not None else places(folder)
+    found = next((place for place in known if (place / file).is_file()), None)
     if found is None:
-        where = " or ".join(map(str, places)) or "any known place"
+        where = " or ".join(map(str, known)) or "any known place"
         raise UserError(f"the image {file} is not in {where}; give the folder that names of images start from.")
     return found
 
 
-def _places(folder: Path) -> list[Path]:
+def places(folder: Path) -> list[Path]:
+    """Folders in which the image files of a run may be, by its configuration."""
     import yaml
 
     try:
         dataset = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))["dataset"]
+        if "features_dir" in dataset:  # zsl data build cifar_awa writes both
+            return [Path(dataset["features_dir"]).expanduser() / "images"]
         features = Path(dataset.get("root") or ".") / Path(dataset["features"]).expanduser()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         return []

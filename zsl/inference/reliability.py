@@ -1,0 +1,133 @@
+"""How far inference may be believed, measured on seen classes: clusters of images, scores of an inductive rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment, minimize_scalar
+from scipy.special import logsumexp
+
+from zsl.checks import Array
+from zsl.inference.clusters import k_means_start
+from zsl.inference.labels import standard_scores
+from zsl.inference.mixture import expectation_maximisation
+from zsl.inference.statistics import Reliability, SeenStatistics, seen_statistics
+from zsl.linalg import cosines
+
+if TYPE_CHECKING:
+    from zsl.inference.inference import Inference
+
+# Sets of seen classes that are held out; the images of the first of them are clustered, from several starts.
+_N_SETS, _N_CLUSTERED, _N_STARTS = 20, 6, 2
+# Classes of a set and images of a class at most, so that large data cost seconds.
+_MAX_CLASSES, _MAX_IMAGES = 20, 60
+_LOG_SHARPNESS = (-3.0, 2.0)
+
+
+def needed_statistics(
+    rules: Sequence[Inference], model: Any, X: Array, y: Array, Z: Array, n_unseen: int
+) -> SeenStatistics | None:
+    """The statistics of seen classes that these rules need for a fitted model, None where they need none.
+
+    X, y and Z are those of :func:`zsl.inference.statistics.seen_statistics`, and ``n_unseen`` is that of
+    :func:`reliability`.
+    """
+    if not any(rule.asks_for("statistics", model) for rule in rules):
+        return None
+    statistics = seen_statistics(model, X, y, Z)
+    if not any(rule.asks_for("reliability", model) for rule in rules):
+        return statistics
+    return statistics._replace(reliability=reliability(statistics, X, y, n_unseen))
+
+
+def held_out_sets(attributes: Array, size: int, n_sets: int = _N_SETS, seed: int = 0) -> list[Array]:
+    """Sets of ``size`` of the classes with these attributes (C, q), as if they were unseen.
+
+    Every second set is a random class and the classes most similar to it, because unseen classes may be alike, too.
+    """
+    rng = np.random.default_rng(seed)
+    sets = []
+    for k in range(n_sets):
+        if k % 2:
+            first = rng.integers(len(attributes))
+            similarity = cosines(attributes, attributes[first : first + 1])[:, 0]
+            sets.append(np.sort(np.argsort(-similarity, kind="stable")[:size]))
+        else:
+            sets.append(np.sort(rng.permutation(len(attributes))[:size]))
+    return sets
+
+
+def reliability(statistics: SeenStatistics, X: Array, y: Array, n_unseen: int) -> Reliability | None:
+    """Measure on held-out seen classes how pure clusters are, and how sharp probabilities may be.
+
+    Whitening and concentration are those of all seen classes; the prototypes of held-out classes come from the others.
+
+    Parameters
+    ----------
+    statistics : SeenStatistics
+    X : (n, p)
+        Training images, pre-processed.
+    y : (n,)
+        Labels 0..C-1.
+    n_unseen : int
+        Classes that are held out at a time; fewer where fewer than two would be left.
+
+    Returns
+    -------
+    Reliability or None
+        None with fewer than four seen classes.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(6), 20)
+    >>> X = np.eye(6)[y] + 0.05 * rng.standard_normal((120, 6))
+    >>> statistics = SeenStatistics(np.eye(6), np.eye(6), np.eye(6), concentration=20.0)
+    >>> reliability(statistics, X, y, n_unseen=3).purity
+    1.0
+    """
+    C = len(statistics.means)
+    if C < 4:
+        return None
+    size = max(2, min(n_unseen, C - 2, _MAX_CLASSES))
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:_MAX_IMAGES] for c in range(C)])
+    U, labels = statistics.directions(X[rows]), y[rows]
+    purity, scores = [], []
+    for k, held in enumerate(held_out_sets(statistics.attributes, size)):
+        mine = np.isin(labels, held)
+        images, truth = U[mine], np.searchsorted(held, labels[mine])
+        kept = np.setdiff1d(np.arange(C), held)
+        others = statistics._replace(means=statistics.means[kept], attributes=statistics.attributes[kept])
+        scores.append((standard_scores(images @ others.prototypes(statistics.attributes[held]).T), truth))
+        if k < _N_CLUSTERED:
+            for j in range(_N_STARTS):
+                means = k_means_start(images, size, np.random.default_rng(j))
+                kappa = (1 + j) * statistics.concentration
+                found = expectation_maximisation(images, means, kappa, np.zeros((len(images), size)), tol=1e-6)
+                purity.append(best_named(found.P, truth))
+    return Reliability(float(np.mean(purity)), _sharpness(scores))
+
+
+def best_named(P: Array, y: Array) -> float:
+    """Mean accuracy per class of clusters with posterior P (L, K), if they get the best names for labels y (L,)."""
+    hits = np.zeros((P.shape[1], int(y.max()) + 1))
+    np.add.at(hits, (P.argmax(axis=1), y), 1.0)
+    hits /= np.maximum(hits.sum(axis=0), 1)
+    clusters, classes = linear_sum_assignment(-hits)
+    return float(hits[clusters, classes].sum() / hits.shape[1])
+
+
+def _sharpness(found: list[tuple[Array, Array]]) -> float:
+    """The factor at which the softmax of scores has the least negative log-likelihood, averaged over the sets."""
+
+    def loss(logarithm: float) -> float:
+        losses = []
+        for scores, y in found:
+            logits = np.exp(logarithm) * scores
+            losses.append(float((logsumexp(logits, axis=1) - logits[np.arange(len(y)), y]).mean()))
+        return float(np.mean(losses))
+
+    return float(np.exp(minimize_scalar(loss, bounds=_LOG_SHARPNESS, method="bounded").x))
