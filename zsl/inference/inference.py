@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 from sklearn.base import BaseEstimator
 
 from zsl.checks import Array, check_value
 from zsl.config import inference_preset
 from zsl.errors import UserError
 from zsl.inference import rules
-from zsl.inference.attributes import Attributes, agnostic
 from zsl.inference.labels import checked_labels
-from zsl.inference.prediction import Prediction, Stage, rule_name, stage_name
-from zsl.inference.rules import LABELLED, NATIVE, TRANSDUCTIVE, Rule
+from zsl.inference.prediction import Prediction, rule_name
+from zsl.inference.rules import NATIVE, TRANSDUCTIVE, Rule
+from zsl.inference.stages import Pair, Stages, used_by
 from zsl.inference.statistics import SeenStatistics
-
-Pair = tuple[Any, Any]
 
 # What the base rule ``auto`` and the rule ``inductive`` are for models without dictionaries.
 _WITHOUT_CODES = {"auto": NATIVE, "inductive": "bidirectional"}
@@ -131,13 +128,13 @@ class Inference(BaseEstimator):
     def check_labelled(self, model: Any) -> None:
         """Refuse labelled images with a sentence where the chosen rule cannot use them."""
         attributes, labels = self.resolved(model)
-        if self.fallback or not self._takes_labels(model, (attributes, labels)):
+        if self.fallback or not self.asks_for("labelled", model, (attributes, labels)):
             why = "fallback=true decides without them" if self.fallback else f"labels={rule_name(labels)} ignores them"
             raise UserError(f"images of unseen classes have labels, and inference.{why}; use inference=asked.")
 
     def one_by_one(self, model: Any) -> bool:
         """Whether the answer for an image does not depend on the other test images."""
-        return not any(TRANSDUCTIVE in self._information(model, pair) for pair in self._pairs(model))
+        return not any(TRANSDUCTIVE in used_by(self, model, pair) for pair in self._pairs(model))
 
     def _check_pair(self, model: Any) -> None:
         attributes, labels = self.resolved(model)
@@ -194,14 +191,14 @@ class Inference(BaseEstimator):
         labelled = checked_labels(labelled, len(X), len(Z))
         if (labelled >= 0).any():
             self.check_labelled(model)
-        run = _Run(self, model, X, Z, statistics, labelled)
+        run = Stages(self, model, X, Z, statistics, labelled)
         stages = [run.stage(pair) for pair in self._pairs(model)]
         return Prediction(stages, stages[-1])
 
     def record(self, model: Any) -> dict[str, Any]:
         """The rules for a model, with the settings of every rule that they use: part of a result's key."""
         attributes, labels = self.resolved(model)
-        used = {rule.name: rule for pair in self._pairs(model) for rule in self._chain(model, pair) if rule is not None}
+        used = {rule.name: rule for pair in self._pairs(model) for rule in self.chain(model, pair)}
         return {
             "attributes": rule_name(attributes),
             "labels": rule_name(labels),
@@ -209,13 +206,10 @@ class Inference(BaseEstimator):
             **{name: settings for name, rule in used.items() if (settings := self.setting(rule))},
         }
 
-    def asks_for(self, quantity: str, model: Any) -> bool:
-        """Whether a rule on the way asks for this quantity, such as ``statistics``; see :mod:`zsl.inference.rules`."""
-        return any(
-            rule is not None and quantity in rule.asks_for
-            for pair in self._pairs(model)
-            for rule in self._chain(model, pair)
-        )
+    def asks_for(self, quantity: str, model: Any, pair: Pair | None = None) -> bool:
+        """Whether a rule asks for this quantity, such as ``statistics``, on the way or behind one pair of rules."""
+        pairs = self._pairs(model) if pair is None else [pair]
+        return any(quantity in rule.asks_for for one in pairs for rule in self.chain(model, one))
 
     def setting(self, rule: Rule) -> dict[str, Any]:
         """The settings of a rule, checked and completed by the rule's defaults."""
@@ -257,10 +251,10 @@ class Inference(BaseEstimator):
                 pairs.append((attributes, self.base(model, attributes, rule)))
         return list(dict.fromkeys([*pairs, (attributes, labels)]))
 
-    def _chain(self, model: Any, pair: Pair) -> list[Rule | None]:
+    def chain(self, model: Any, pair: Pair) -> list[Rule]:
         """The rules behind a pair: the attribute rule, the label rule, the latter's base rule and so on."""
         attributes, labels = pair
-        found = [None if attributes == NATIVE else rules.find("attributes", attributes)]
+        found = [] if attributes == NATIVE else [rules.find("attributes", attributes)]
         while labels != NATIVE:
             rule = rules.find("labels", labels)
             found.append(rule)
@@ -269,85 +263,7 @@ class Inference(BaseEstimator):
             labels = self.base(model, attributes, rule)
         return found
 
-    def _takes_labels(self, model: Any, pair: Pair) -> bool:
-        return any(rule is not None and "labelled" in rule.asks_for for rule in self._chain(model, pair))
-
-    def _information(self, model: Any, pair: Pair) -> tuple[str, ...]:
-        used = list(getattr(model, "information", ()))
-        for rule in self._chain(model, pair):
-            used += rule.information(self.setting(rule)) if rule is not None else ()
-        return tuple(dict.fromkeys(used))
-
 
 def _fitting(name: str, model: Any, attributes: Any) -> str:
     """The rule that ``auto`` or ``inductive`` stands for: ESZSL on codes for models with dictionaries."""
     return "code_eszsl" if attributes != NATIVE and hasattr(model, "codes") else _WITHOUT_CODES[name]
-
-
-class _Run:
-    """One prediction; every rule is called at most once."""
-
-    def __init__(
-        self, of: Inference, model: Any, X: Array, Z: Array, statistics: SeenStatistics | None, labelled: Array
-    ) -> None:
-        self.of, self.model, self.X, self.Z, self.statistics, self.labelled = of, model, X, Z, statistics, labelled
-        self._attributes: dict[Any, Attributes | None] = {NATIVE: None}
-        self._scores: dict[Pair, Array] = {}
-
-    def stage(self, pair: Pair) -> Stage:
-        predicted = self.attributes(pair[0])
-        codes = predicted.codes if predicted else None
-        # Aware codes have no certificate (NaN); the agnostic codes that they start from have one, and are a stage too.
-        gap = 0.0 if codes is None or np.isnan(codes.gap).any() else float(codes.gap.max(initial=0))
-        return Stage(
-            stage_name(*pair),
-            self.scores(pair),
-            predicted.Z_hat if predicted else None,
-            self.information(pair),
-            gap,
-            (rule_name(pair[0]), rule_name(pair[1])),
-            pair[1] != NATIVE and rules.find("labels", pair[1]).calibrated,
-        )
-
-    def information(self, pair: Pair) -> tuple[str, ...]:
-        n = int((self.labelled >= 0).sum()) if self.of._takes_labels(self.model, pair) else 0
-        return (*self.of._information(self.model, pair), *([f"{LABELLED}: {n}"] if n else ()))
-
-    def attributes(self, name: Any) -> Attributes | None:
-        if name not in self._attributes:
-            if name == "agnostic":
-                self._attributes[name] = agnostic(self.model, self.X)
-            else:
-                rule = rules.find("attributes", name)
-                given = {**self._given(rule), "start": self.attributes("agnostic")}
-                self._attributes[name] = rule(given, self.of.setting(rule))
-        return self._attributes[name]
-
-    def scores(self, pair: Pair) -> Array:
-        if pair not in self._scores:
-            attributes, labels = pair
-            if labels == NATIVE:
-                found = self.model.scores(self.X, self.Z)
-            else:
-                rule = rules.find("labels", labels)
-                given = self._given(rule)
-                predicted = self.attributes(attributes)
-                given["attributes"] = predicted
-                if predicted is not None:
-                    given["Z_hat"] = predicted.Z_hat
-                if rule.base is not None:
-                    given["base_scores"] = self.scores((attributes, self.of.base(self.model, attributes, rule)))
-                found = rule(given, self.of.setting(rule))
-            self._scores[pair] = np.asarray(found)
-        return self._scores[pair]
-
-    def _given(self, rule: Rule) -> dict[str, Any]:
-        given: dict[str, Any] = {"model": self.model, "X": self.X, "Z_unseen": self.Z, "labelled": self.labelled}
-        if "statistics" in rule.asks_for:
-            if self.statistics is None:
-                raise UserError(
-                    f"the inference rule {rule.name} needs statistics of the seen classes, which this classifier was "
-                    "fitted without; fit it again with this rule."
-                )
-            given |= {"statistics": self.statistics, "reliability": self.statistics.reliability}
-        return given
