@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from zsl.errors import UserError
     from zsl.experiment.loading import load_dataset
     from zsl.experiment.run import run
-    from zsl.models import CoupledDictionaries
+    from zsl.models import AveragedDictionaries, CoupledDictionaries
 
 # Imported when first used, so that `import zsl` and the command's --help stay instant.
 _WHERE = {
+    "AveragedDictionaries": "zsl.models",
     "CoupledDictionaries": "zsl.models",
     "UserError": "zsl.errors",
     "ZeroShotClassifier": "zsl.classifier",
@@ -29,6 +30,7 @@ _WHERE = {
 _MODULES = ("data", "evaluation", "inference", "model_selection", "models", "sparse")
 
 __all__ = [
+    "AveragedDictionaries",
     "CoupledDictionaries",
     "UserError",
     "ZeroShotClassifier",

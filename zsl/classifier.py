@@ -46,7 +46,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     model : estimator, optional
-        A model of :mod:`zsl.models`; :class:`zsl.models.AveragedDictionaries` by default.
+        A model of :mod:`zsl.models`; :class:`zsl.AveragedDictionaries` by default.
     inference : str or Inference
         How predicted attributes become classes: a preset (``auto``, ``aag``, ``aaw``, ``taaw``, ``own``, ``inductive``,
         ``transductive``), the name of a label rule, or an :class:`zsl.inference.Inference`.
