@@ -74,8 +74,8 @@ def test_code_compatibility_is_eszsl_on_codes():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(5), 8)
     A, S = rng.normal(size=(40, 6)), rng.normal(size=(5, 3))
-    gamma = 10 * np.square(A).sum(axis=1).mean()
-    V = code_compatibility(sp.csr_array(A), A.T @ A, y, S)
+    gamma = 30 * np.square(A).sum(axis=1).mean()
+    V = code_compatibility(sp.csr_array(A), A.T @ A / len(y), y, S)
     expected = ESZSL(gamma=gamma, lam=1.0).fit(A, y, S[y], S[:2]).scores(A, S)
     np.testing.assert_allclose(A @ V @ S.T, expected, atol=1e-9)
 
