@@ -149,8 +149,8 @@ def test_only_the_agreed_top_level_names():
     import zsl
 
     assert set(zsl.__all__) == {
-        "AveragedDictionaries", "CoupledDictionaries", "UserError", "ZeroShotClassifier", "ZeroShotData", "__version__", "compose",
-        "load_dataset", "run",
+        "AveragedDictionaries", "CoupledDictionaries", "UserError", "ZeroShotClassifier", "ZeroShotData", "__version__",
+        "compose", "load_dataset", "run",
     }  # fmt: skip
     for name in (*zsl.__all__, "sparse", "models", "inference", "data", "evaluation", "model_selection"):
         assert getattr(zsl, name) is not None

@@ -20,7 +20,7 @@ from zsl.checks import Array, Count, NonNegative, Seed, as_matrix, check_argumen
 from zsl.inference.clusters import k_means_start
 from zsl.inference.labels import checked_labels, standard_scores
 from zsl.inference.mixture import expectation_maximisation
-from zsl.inference.naming import Namer
+from zsl.inference.namer import Namer
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.inference.statistics import SeenStatistics
 from zsl.linalg import unit_rows

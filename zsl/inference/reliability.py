@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _N_SETS, _N_CLUSTERED, _N_STARTS = 20, 6, 2
 # Classes of a set and images of a class at most, so that large data cost seconds.
 _MAX_CLASSES, _MAX_IMAGES = 20, 60
-_LOG_SHARPNESS = (-3.0, 2.0)
+_LOG_INVERSE_TEMPERATURE = (-3.0, 2.0)
 
 
 def needed_statistics(
@@ -60,7 +60,7 @@ def held_out_sets(attributes: Array, size: int, n_sets: int = _N_SETS, seed: int
 
 
 def reliability(statistics: SeenStatistics, X: Array, y: Array, n_unseen: int) -> Reliability | None:
-    """Measure on held-out seen classes how pure clusters are, and how sharp probabilities may be.
+    """Measure on held-out seen classes how accurate clusters are, and how certain inductive scores may be.
 
     Whitening and concentration are those of all seen classes; the prototypes of held-out classes come from the others.
 
@@ -85,7 +85,7 @@ def reliability(statistics: SeenStatistics, X: Array, y: Array, n_unseen: int) -
     >>> y = np.repeat(np.arange(6), 20)
     >>> X = np.eye(6)[y] + 0.05 * rng.standard_normal((120, 6))
     >>> statistics = SeenStatistics(np.eye(6), np.eye(6), np.eye(6), concentration=20.0)
-    >>> reliability(statistics, X, y, n_unseen=3).purity
+    >>> reliability(statistics, X, y, n_unseen=3).cluster_accuracy
     1.0
     """
     C = len(statistics.means)
@@ -95,7 +95,7 @@ def reliability(statistics: SeenStatistics, X: Array, y: Array, n_unseen: int) -
     rng = np.random.default_rng(0)
     rows = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:_MAX_IMAGES] for c in range(C)])
     U, labels = statistics.directions(X[rows]), y[rows]
-    purity, scores = [], []
+    cluster_accuracy, scores = [], []
     for k, held in enumerate(held_out_sets(statistics.attributes, size)):
         mine = np.isin(labels, held)
         images, truth = U[mine], np.searchsorted(held, labels[mine])
@@ -107,8 +107,8 @@ def reliability(statistics: SeenStatistics, X: Array, y: Array, n_unseen: int) -
                 means = k_means_start(images, size, np.random.default_rng(j))
                 kappa = (1 + j) * statistics.concentration
                 found = expectation_maximisation(images, means, kappa, np.zeros((len(images), size)), tol=1e-6)
-                purity.append(best_named(found.P, truth))
-    return Reliability(float(np.mean(purity)), _sharpness(scores))
+                cluster_accuracy.append(best_named(found.P, truth))
+    return Reliability(float(np.mean(cluster_accuracy)), _inverse_temperature(scores))
 
 
 def best_named(P: Array, y: Array) -> float:
@@ -120,7 +120,7 @@ def best_named(P: Array, y: Array) -> float:
     return float(hits[clusters, classes].sum() / hits.shape[1])
 
 
-def _sharpness(found: list[tuple[Array, Array]]) -> float:
+def _inverse_temperature(found: list[tuple[Array, Array]]) -> float:
     """The factor at which the softmax of scores has the least negative log-likelihood, averaged over the sets."""
 
     def loss(logarithm: float) -> float:
@@ -130,4 +130,4 @@ def _sharpness(found: list[tuple[Array, Array]]) -> float:
             losses.append(float((logsumexp(logits, axis=1) - logits[np.arange(len(y)), y]).mean()))
         return float(np.mean(losses))
 
-    return float(np.exp(minimize_scalar(loss, bounds=_LOG_SHARPNESS, method="bounded").x))
+    return float(np.exp(minimize_scalar(loss, bounds=_LOG_INVERSE_TEMPERATURE, method="bounded").x))

@@ -33,9 +33,9 @@ _LOG_CONCENTRATION = (0.0, 6.2)
 class Reliability(NamedTuple):
     """How far inference may be believed, as seen classes show: :func:`zsl.inference.reliability.reliability`."""
 
-    purity: float
+    cluster_accuracy: float
     """Share of the images that are in the right cluster if the clusters of held-out classes get their best names"""
-    sharpness: float
+    inverse_temperature: float
     """The factor at which the softmax of an inductive rule's standard scores gives calibrated probabilities"""
 
 
