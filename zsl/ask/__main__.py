@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--answers", type=Path, metavar="FILE.csv", help="predict again with these answers")
     parser.add_argument("--prompt", action="store_true", help="ask in the terminal, one image after another")
     parser.add_argument(
-        "--truth", action="store_true", help="answer with the labels of the data: what answers are worth"
+        "--truth", action="store_true", help="answer with the true classes and print the accuracy after each answer"
     )
     parser.add_argument(
         "--images", type=Path, metavar="FOLDER", help="where the image files are, for the contact sheet"
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _work(arguments: argparse.Namespace) -> None:
     chosen = [f"--{name}" for name in ("answers", "prompt", "truth") if getattr(arguments, name)]
     if len(chosen) > 1:
-        raise UserError(f"{' and '.join(chosen)} both say where answers come from; give one of them.")
+        raise UserError(f"{' and '.join(chosen)} each say where answers come from; give one of them.")
     model = model_of(arguments.run)
     to = (arguments.to or model.parent / "ask").expanduser()
     classifier = ZeroShotClassifier.load(model, allow=arguments.allow)
@@ -197,10 +197,15 @@ def _say_what_next(
     if not questions:
         print(f"no question is worth asking: each is expected to rename fewer than {WORTH_ASKING:.0%} of the images.")
         return
-    sheet = f"; {to / SHEET} shows the images" if drawn else " (no image file was found: --images FOLDER)"
-    print(f"{to / QUESTIONS} asks about {len(questions)} images, the most useful first{sheet}.")
+    sheet = (
+        f"; {to / SHEET} shows the images"
+        if drawn
+        else " (no image file was found; give their folder by --images FOLDER)"
+    )
+    many = "one image" if len(questions) == 1 else f"{len(questions)} images"
+    print(f"{to / QUESTIONS} asks about {many}, the most useful first{sheet}.")
     words = ["zsl ask", arguments.run, *([arguments.input] if arguments.input else []), "--answers", to / QUESTIONS]
-    print(f"Write classes into its column answer ({', '.join(session.names)}; empty: unsure), then: "
+    print(f"Write classes into its column answer ({', '.join(session.names)}; empty: no label), then: "
           + " ".join(map(str, words)))  # fmt: skip
 
 
@@ -253,7 +258,7 @@ def _write_answered(session: Session, images: TestImages, to: Path) -> None:
     without = sorted(set(range(len(session.names))) - {*session.answers.values(), *session.known.tolist()})
     if n and without:
         names = ", ".join(session.names[m] for m in without)
-        print(f"No answer is of {names}; rows of your own (image, answer) may be added to the file of answers.")
+        print(f"No answer names {names}; rows of your own (image, answer) may be added to the file of answers.")
     accuracy = _accuracy(scores, images.y, list(session.answers))
     if accuracy is not None:
         print(f"Class accuracy on the other images: {accuracy:.3f} (without answers "

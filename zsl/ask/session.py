@@ -54,8 +54,8 @@ class Session:
         """
         if classifier.statistics_ is None:
             raise UserError(
-                "naming clusters of other images needs statistics of the seen classes, which this run's rule did not; "
-                "run it again with inference=asked."
+                "this run stored no statistics of the seen classes, which naming clusters of other images needs; run "
+                "it again with inference=asked."
             )
         table = classifier.class_attributes()
         rows, labels = in_front(getattr(classifier, "labelled_", None), X, table.index)
@@ -100,8 +100,8 @@ class ImageFiles:
     Parameters
     ----------
     places : sequence of Path
-        Folders. A name is looked for as a path that starts there, then, below the first folder that exists, by its last
-        part, since archives name the same file in other ways.
+        Folders. A name is tried as a path below each folder, then as the name of a file anywhere below the first folder
+        that exists. Names that several files have there are not used.
     """
 
     def __init__(self, places: Sequence[Path]) -> None:

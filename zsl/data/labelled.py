@@ -37,12 +37,12 @@ def check_labelled(
     features : callable
         Checks the features.
     unseen, seen : sequence
-        Names of the classes with and without training images.
+        Names of the classes without and with training images, in this order.
 
     Raises
     ------
     UserError
-        For something else, names that are not of unseen classes, and one image with two classes.
+        If ``labelled`` is no pair of equal length, names a class that is not unseen, or gives one image two classes.
     """
     if labelled is None:
         return None

@@ -31,7 +31,8 @@ class Inference(BaseEstimator):
         of predicted attributes; or ``auto``: what fits the model and the label rule.
     labels : str or callable
         The label rule: ``nearest``, ``cosine``, ``spread``, ``mixture``, ...; ``own``, the model's native scores;
-        ``auto``: with ``attributes="auto"`` the paper's TAAw for models with dictionaries, else native scores; or
+        ``auto``: with ``attributes="auto"`` the paper's TAAw for models with dictionaries, else native scores; after
+        ``agnostic`` ``nearest``, after ``aware`` ``spread``; or
         ``inductive``: ``code_eszsl`` for models with dictionaries, else ``bidirectional``.
     fallback : bool
         Whether a transductive label rule is used only if it helps on validation classes; the inductive stage before it

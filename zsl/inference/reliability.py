@@ -72,7 +72,7 @@ def reliability(statistics: SeenStatistics, X: Array, y: Array, n_unseen: int) -
     y : (n,)
         Labels 0..C-1.
     n_unseen : int
-        Classes that are held out at a time; fewer where fewer than two would be left.
+        Classes that are held out at a time: at least 2, at most 20 and at most C - 2; at most 60 images of each count.
 
     Returns
     -------

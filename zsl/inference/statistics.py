@@ -34,9 +34,9 @@ class Reliability(NamedTuple):
     """How far inference may be believed, as seen classes show: :func:`zsl.inference.reliability.reliability`."""
 
     cluster_accuracy: float
-    """Share of the images that are in the right cluster if the clusters of held-out classes get their best names"""
+    """Mean accuracy per class of clusters of held-out seen classes under their best names, by the Hungarian method"""
     inverse_temperature: float
-    """The factor at which the softmax of an inductive rule's standard scores gives calibrated probabilities"""
+    """The factor at which the softmax of standard scores gives calibrated probabilities; of the rule ``visual``"""
 
 
 class SeenStatistics(NamedTuple):

@@ -1,4 +1,4 @@
-"""Several coupled dictionaries from different draws, whose predicted attributes are averaged."""
+"""Several coupled dictionaries with different initial atoms, whose predicted attributes are averaged."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _DICTIONARIES, _MIN_ATOMS = 5, 64
 
 @dataclass(eq=False, repr=False)
 class AveragedDictionaries(CoupledDictionaries):
-    r"""Coupled dictionaries, K times from different draws, with the mean of the attributes that they predict.
+    r"""The average of the attributes that K coupled dictionaries with different initial atoms predict.
 
-    Which images a dictionary starts from is chance, and so is a part of what it predicts; the mean has less of it.
+    The initial atoms change what a dictionary predicts at random, and averaging reduces this variance.
     Every member is a :class:`CoupledDictionaries` with the settings of this model and a seed of its own. That class
     documents all settings but these.
 
@@ -33,11 +33,11 @@ class AveragedDictionaries(CoupledDictionaries):
     n_dictionaries : int, optional
         K. ``None``: 5, or fewer where 5 would have more than ``MAX_ATOMS`` atoms together, but at least one.
     n_atoms : int, optional
-        r, the atoms of each dictionary. ``None``: 1.25 max(p, q) and at least 64, at most one per image and
-        ``MAX_ATOMS``.
+        r, the atoms of each dictionary. ``None``: 1.25 max(p, q), at least 64, at most ``MAX_ATOMS`` and at
+        most the number of images.
     lam_relative, n_iter, unseen_weight
-        More atoms per code, fewer alternations, and no use of the unseen classes' attributes in training, unlike the
-        literal settings of the paper, which are the defaults of :class:`CoupledDictionaries`.
+        The defaults differ from those of :class:`CoupledDictionaries`: a smaller penalty, so codes with more non-zeros;
+        fewer alternations; and no use of the unseen classes' attributes in training.
     seed : int
         The first member's seed; those of the others are derived from it.
     checkpoint : path, optional
