@@ -1,6 +1,5 @@
 """A few labels: the rule ``asked``, labelled images in fit and in experiments, and the command ``zsl ask``."""
 
-import itertools
 from functools import cache
 
 import numpy as np
@@ -17,8 +16,9 @@ from zsl.errors import UserError
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
 from zsl.inference import Inference
-from zsl.inference.asking import Clusters, asked, balanced
+from zsl.inference.asking import Clusters, asked
 from zsl.inference.rules import LABELLED, TRANSDUCTIVE
+from zsl.linalg import unit_rows
 from zsl.models import ESZSL
 from zsl.report.compare import compare
 from zsl.report.records import read_records
@@ -68,7 +68,8 @@ def test_accuracy_with_every_cluster_answered_is_that_of_clusters_with_their_tru
     found = clusters.posterior(labelled).argmax(axis=1)
     others = labelled < 0
     assert 0.5 < (named == y).mean() < 1  # the clusters are not perfect, so that the comparison says something
-    assert abs((found == y)[others].mean() - (named == y)[others].mean()) < 0.02
+    # Names and clusters are estimated together afterwards, which may mend some clusters.
+    assert (found == y)[others].mean() >= (named == y)[others].mean() - 0.02
 
 
 def of_questions(clusters, X):
@@ -80,12 +81,52 @@ def test_the_names_that_are_left_go_to_the_clusters_that_are_left():
     clusters = Clusters(scores, X, Z, seen)
     for answer in (0, 1):
         labelled = none(X)
-        labelled[0] = answer
+        labelled[clusters.questions(none(X))[0].image] = answer
+        row = labelled.argmax()
         found = clusters.posterior(labelled)
-        assert_array_equal(found.argmax(axis=1), np.where(y == y[0], answer, 1 - answer))
-        # One of two classes is named, so the other cluster is of it again with probability 0.3 / 2.
-        assert_allclose(found[y != y[0], answer], 0.15, atol=1e-6)
+        assert_array_equal(found.argmax(axis=1), np.where(y == y[row], answer, 1 - answer))
         assert_allclose(found.sum(axis=1), 1)
+
+
+def test_a_label_is_evidence_for_its_cluster_the_more_the_nearer_its_image_is_to_the_mean():
+    X, _, Z, seen = problem(2, noise=0.5)
+    clusters = Clusters(X @ seen.prototypes(Z).T, X, Z, seen)
+    before = clusters.named(none(X))
+    assert_allclose(before.sum(axis=1), 1)
+    for k in range(4):
+        mine = np.flatnonzero(clusters.of == k)
+        sure = mine[clusters.P[mine, k] > 0.9]
+        order = sure[np.argsort(-(clusters.U[sure] @ clusters.means[k]))]
+        for m in range(4):
+            found = []
+            for i in (order[0], order[-1]):
+                labelled = none(X)
+                labelled[i] = m
+                found.append(clusters.named(labelled)[k, m])
+            assert found[0] > found[1] > before[k, m]
+
+
+def test_labels_without_information_change_no_name():
+    """An image that may belong to any cluster says nothing of the name of one."""
+    X, y, Z, seen = problem(2, noise=0.5)
+    clusters = Clusters(X @ seen.prototypes(Z).T, X, Z, seen)
+    before = clusters.named(none(X))
+    clusters.P[0] = 0.0
+    labelled = none(X)
+    labelled[0] = (y[0] + 1) % 4
+    assert_allclose(clusters.named(labelled), before, atol=1e-12)
+
+
+def test_many_labels_are_as_good_as_the_nearest_mean_of_them():
+    X, y, Z, seen = problem(1, noise=0.5, n=100)
+    labelled = np.where(np.random.default_rng(0).random(len(X)) < 0.3, y, -1)
+    U = unit_rows(X)
+    means = unit_rows(np.stack([U[labelled == m].mean(axis=0) for m in range(4)]))
+    others = labelled < 0
+    nearest = ((U @ means.T).argmax(axis=1) == y)[others].mean()
+    found = asked(X @ seen.prototypes(Z).T, X, Z, seen, labelled).argmax(axis=1)
+    assert 0.6 < nearest < 0.999
+    assert (found == y)[others].mean() >= nearest - 0.02
 
 
 def test_labelled_images_keep_their_labels_and_change_their_neighbours():
@@ -107,13 +148,8 @@ def test_one_cluster_may_be_two_classes():
     labelled = none(X)
     labelled[[0, 20, 40]] = [0, 1, 2]
     clusters = Clusters(np.zeros((80, 3)), X, Z, seen._replace(concentration=500.0))
-    clusters.of = np.where(y == 2, 1, 0)
-    means, names = clusters.named(labelled)
-    assert len(means) == 4  # one cluster has no image
-    assert_array_equal(names[1:], np.eye(3))
-    # Each half starts at its own label, since EM would stay where both start at the mean of the cluster.
-    assert_allclose(means[1:3], clusters.U[[0, 20]])
-    assert_array_equal(clusters.posterior(labelled).argmax(axis=1), y)
+    found = clusters.posterior(labelled).argmax(axis=1)
+    assert_array_equal(found, y)
 
 
 def test_two_clusters_may_be_one_class_and_a_class_may_have_no_image():
@@ -142,7 +178,7 @@ def test_questions_are_worth_the_images_of_a_cluster_times_the_doubt_of_its_name
     X, y, Z, seen = problem(2, noise=0.3)
     clusters = Clusters(X @ seen.prototypes(Z).T, X, Z, seen)
     found = clusters.questions(none(X))
-    names = clusters.named(none(X))[1]
+    names = clusters.named(none(X))
     assert sorted(of_questions(clusters, X)) == [0, 1, 2, 3]
     for q, k in zip(found, of_questions(clusters, X)):
         mine = np.flatnonzero(clusters.of == k)
@@ -155,18 +191,6 @@ def test_questions_are_worth_the_images_of_a_cluster_times_the_doubt_of_its_name
     # A cluster that has a label is not asked about again, and the others' names have changed.
     after = clusters.questions(answered(clusters, y, 1))
     assert {q.image for q in after} == {q.image for q in found[1:]}
-
-
-def test_balanced_weights_have_equal_sums():
-    rng = np.random.default_rng(0)
-    for K, m in itertools.product((1, 3, 4), repeat=2):
-        N = balanced(rng.random((K, m)) + 0.1)
-        assert_allclose(N.sum(axis=1), 1)
-        assert_allclose(N.sum(axis=0), K / m)
-    # A scaling of rows and columns keeps ratios of ratios.
-    W = np.array([[1.0, 2.0], [3.0, 4.0]])
-    N = balanced(W)
-    assert_allclose(N[0, 0] * N[1, 1] / (N[0, 1] * N[1, 0]), 2 / 3)
 
 
 @pytest.mark.parametrize("case", ["one class", "two classes", "one image", "identical", "zero", "classes alike"])
@@ -193,8 +217,6 @@ def test_degenerate_input(case):
         if answer >= 0:
             assert out[0].argmax() == answer
         assert all(0 <= q.certainty <= 1 + 1e-12 for q in clusters.questions(labelled))
-    if case == "one image":
-        assert asked(scores, X, Z, seen).argmax() == 3  # the base rule decides where there is nothing to cluster
     if case == "one class":
         assert clusters.questions(none(X))[0].gain == pytest.approx(0)  # nothing to ask
 
@@ -520,7 +542,10 @@ def answered_with_truth(file, to):
 def test_questions_answers_and_new_predictions(run_of_digits, tmp_path, capsys):
     said = ask(capsys, run_of_digits, "--to", tmp_path / "a")
     file = tmp_path / "a" / "questions.csv"
-    assert f"{file} asks about 3 images, the most useful first (no image file was found: --images FOLDER)." in said
+    assert (
+        f"{file} asks about 3 images, the most useful first (no image file was found; give their folder by --images "
+        "FOLDER)." in said
+    )
     assert f"zsl ask {run_of_digits} --answers {file}" in said
     table = pd.read_csv(file)
     assert list(table) == ["question", "image", "cluster_size", "guess", "certainty", "expected_gain", "answer"]
@@ -656,7 +681,7 @@ def test_the_contact_sheet_shows_the_images_that_are_found(tmp_path, capsys):
     assert "holds answers and is not overwritten; use --answers" in said
     # Two clusters and more may be one class.
     said = ask(capsys, folder, "--answers", folder / "ask" / "questions.csv")
-    assert "No answer is of horse, blue+whale, seal; rows of your own (image, answer) may be added" in said
+    assert "No answer names horse, blue+whale, seal; rows of your own (image, answer) may be added" in said
 
 
 def test_files_are_found_by_path_or_by_a_name_that_is_theirs_alone(tmp_path):
@@ -675,7 +700,7 @@ def test_files_are_found_by_path_or_by_a_name_that_is_theirs_alone(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--prompt", "--truth"], "--prompt and --truth both say where answers come from; give one of them."),
+        (["--prompt", "--truth"], "--prompt and --truth each say where answers come from; give one of them."),
         (["--answers", "nothing.csv"], "nothing.csv"),
         (["--images", "nothing"], "--images nothing is not a folder"),
         (["nothing.npz"], "nothing.npz"),
@@ -707,7 +732,7 @@ def test_wrong_answers_end_in_one_sentence(run_of_digits, answers, message, caps
 def test_runs_that_cannot_be_asked_say_why(tmp_path, capsys, run_of_digits):
     zsl.run(zsl.compose([*RUN, "inference=own"]), tmp_path / "own")
     np.save(tmp_path / "more.npy", as_read().X_unseen[:50])
-    assert "which this run's rule did not; run it again with inference=asked" in ask(
+    assert "this run stored no statistics of the seen classes" in ask(
         capsys, tmp_path / "own", tmp_path / "more.npy", status=1
     )
     # With the data of the run at hand, statistics are computed; the answers are those of a run that has them.

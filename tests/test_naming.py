@@ -12,10 +12,10 @@ from scipy.stats import multivariate_normal
 from sklearn.metrics import log_loss
 
 from zsl.inference import namer as module
-from zsl.inference.clusters import clusterings, k_means_start
+from zsl.inference.clusters import clusterings, estimate_together, k_means_start
 from zsl.inference.labels import standard_scores
 from zsl.inference.namer import Namer
-from zsl.inference.naming import _together, naming, naming_skill
+from zsl.inference.naming import naming, naming_skill
 from zsl.inference.reliability import best_named, held_out_sets, reliability
 from zsl.inference.statistics import Reliability, SeenStatistics
 from zsl.linalg import squared_distances, unit_rows
@@ -108,8 +108,8 @@ def test_in_the_last_step_a_class_without_images_stays_where_attributes_expect_i
     X, y, Z, seen = problem(0)
     U, namer = unit_rows(X), Namer(seen, Z, 1.0, 0.7, 3.0)
     start = np.full((len(U), 4), 0.25)
-    P = _together(U, start, namer, 20.0, pull=1e9)
-    logits = 20.0 * U @ unit_rows(namer.mu + namer.origin).T
+    P = estimate_together(U, start, 20.0, 1e9 * namer.expected)
+    logits = 20.0 * U @ unit_rows(namer.expected).T
     shares = start.mean(axis=0)
     for _ in range(10):
         expected = softmax(logits + np.log(shares), axis=1)
@@ -120,7 +120,7 @@ def test_in_the_last_step_a_class_without_images_stays_where_attributes_expect_i
     free, value = start + 0.1 * np.eye(4)[y], -np.inf
     for _ in range(5):
         means, log_shares = unit_rows(free.T @ U), np.log(free.mean(axis=0))
-        free = _together(U, free, namer, 20.0, pull=0.0)
+        free = estimate_together(U, free, 20.0, np.zeros((4, 15)))
         likelihood = logsumexp(20.0 * U @ means.T + log_shares, axis=1).mean()
         assert likelihood >= value - 1e-12
         value = likelihood

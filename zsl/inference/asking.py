@@ -1,10 +1,11 @@
 r"""The label rule ``asked``: clusters of the test images that a few labels name, and which image to ask about next.
 
-Clusters are found without any name: the likeliest of several mixtures on the sphere, each from k-means++. A label names
-the cluster that its image belongs to. The other clusters have soft names: the posterior of the Gaussian process of
-:mod:`zsl.inference.naming`, times the base scores, brought to equal sums over the clusters and the classes that are
-left (Sinkhorn), because most classes are one cluster each. As some are more, a class that a label has named already
-keeps a small share. EM runs on from the named means, and labelled images keep their labels in it.
+Clusters are found without any name: the likeliest of several mixtures on the sphere, each from k-means++. Their names
+start from the posterior of the Gaussian process of :mod:`zsl.inference.namer` times the base scores. A label is
+evidence for the name of the cluster that its image belongs to, the more the nearer the image is to the cluster's mean:
+an image at the edge of a cluster is often of another class. Names are then brought to equal sums over clusters and
+classes (Sinkhorn) in part, because most classes are one cluster each. In the last step EM estimates names and clusters
+together; labelled images keep their labels in it and weigh more than others.
 
 A question is worth the images that its answer is expected to rename: the size of the cluster times the probability
 that its present name is wrong.
@@ -15,27 +16,33 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from zsl.checks import Array, Count, NonNegative, Seed, as_matrix, check_arguments
-from zsl.inference.clusters import k_means_start
+from zsl.inference.clusters import NARROW, estimate_together, k_means_start
 from zsl.inference.labels import checked_labels, standard_scores
 from zsl.inference.mixture import expectation_maximisation
 from zsl.inference.namer import Namer
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.inference.statistics import SeenStatistics
-from zsl.linalg import unit_rows
+from zsl.linalg import sinkhorn
 
-# Of the seen classes' concentration: clusters that no name has blurred are narrower than classes (docs/defaults.md).
-_CONCENTRATION = 2.0
 # Noise and width of the Gaussian process, those of the rule naming.
 _NOISE, _WIDTH = 1.0, 0.7
-# With t of M classes named, the probability that a further cluster is of one of them is this times t / M: so it was on
-# held-out seen classes of four data sets, for any t (docs/defaults.md).
+# Share of the images that have the class of most images of their cluster, nearest the cluster's mean and farthest from
+# it, on held-out seen classes of four data sets; in between it falls evenly (docs/defaults.md).
+_NEAREST, _FARTHEST = 0.83, 0.5
+# The weight of equal names beside those that attributes and base scores give, so that a label can overrule them.
+_DOUBT = 0.3
+# A label within this share of the images nearest the mean answers the question of which class the cluster is.
+_CENTRAL = 0.1
+# The weight of names that need not be one cluster for each class, beside those that are.
 _REPEATED = 0.3
+# With how many images a labelled image counts among those of a class, and at most the mean that attributes predict:
+# with half as many as a class has on average, where these are fewer.
+_LABELLED, _EXPECTED = 10.0, 100.0
 # A name that is not impossible keeps this probability at least.
 _LEAST = 1e-9
-# What keeps a labelled image out of clusters of other names, in units of the log-posterior.
-_NEVER = 1e6
 # Weight of the base scores where the clusters do not tell classes apart.
 _TIE = 1e-9
 
@@ -70,8 +77,14 @@ class Clusters:
 
     Attributes
     ----------
-    of : (L,) integers
-        The cluster of each image, 0..M-1.
+    of, P : (L,) integers, (L, M)
+        The cluster of each image, 0..M-1, and the posterior of clusters.
+    means : (M, p)
+        Mean directions of the clusters.
+    U, S : (L, p), (L, M)
+        Whitened images as unit rows, and the standardised base scores.
+    names : (M, M)
+        Probabilities of the classes of each cluster before any label; rows sum to 1.
     """
 
     def __init__(
@@ -82,60 +95,85 @@ class Clusters:
         scores = as_matrix(base_scores, "base_scores", n_rows=len(U)).astype(np.float64, copy=False)
         Z = as_matrix(Z_unseen, "Z_unseen", n_rows=scores.shape[1]).astype(np.float64, copy=False)
         rng = np.random.default_rng(seed)
-        self.S, self.kappa = standard_scores(scores), _CONCENTRATION * statistics.concentration
+        self.S, self.kappa = standard_scores(scores), NARROW * statistics.concentration
         starts = [k_means_start(U, len(Z), rng) for _ in range(n_starts)]
         found = max(
             (expectation_maximisation(U, means, self.kappa, np.zeros_like(self.S), tol=1e-6) for means in starts),
             key=lambda mixture: mixture.objective[-1],
         )
-        self.means, self.of = found.means, found.P.argmax(axis=1)
+        self.means, self.P = found.means, found.P
+        self.of = found.P.argmax(axis=1)
         namer, sizes = Namer(statistics, Z, _NOISE, _WIDTH, temper), found.P.sum(axis=0)[:, None]
         # A cluster without images has no mean; the mean of the seen classes in its place favours no name.
         means = np.where(sizes > _LEAST, found.P.T @ U / np.maximum(sizes, _LEAST), namer.origin)
         evidence = prior_weight * found.P.T @ self.S / np.maximum(sizes, _LEAST)
-        self.names = np.maximum(namer.names(means, rng).N, _LEAST) * np.exp(evidence)
+        weights = np.maximum(namer.names(means, rng).N, _LEAST) * np.exp(evidence)
+        self.names = (1 - _DOUBT) * weights / weights.sum(axis=1, keepdims=True) + _DOUBT / len(Z)
+        self.expected = min(_EXPECTED, 0.5 * len(U) / len(Z)) * namer.expected
 
-    def named(self, labelled: Array) -> tuple[Array, Array]:
-        """The clusters that labels (L,) make, which are more where one cluster has labels of several classes.
+    def named(self, labelled: Array) -> Array:
+        """Probabilities (K, M) of the classes of each cluster, given labels (L,); rows sum to 1.
 
-        Returns
-        -------
-        means : (K, p)
-            Mean directions; first those of the clusters without a label, in their order.
-        names : (K, M)
-            Probabilities of the classes; rows sum to 1.
+        A label is evidence for its cluster with the probability, from 1/M upwards, that the image has the class of most
+        images of the cluster.
         """
         M = self.S.shape[1]
-        rows = np.flatnonzero(labelled >= 0)
-        pairs = sorted({(int(self.of[i]), int(labelled[i])) for i in rows})
-        clusters = [k for k, _ in pairs]
-        free = np.setdiff1d(np.arange(M), clusters)
-        taken = np.unique(labelled[rows])
-        left = np.setdiff1d(np.arange(M), taken)
-        names = np.zeros((len(free), M))
-        repeated = _REPEATED * len(taken) / M if len(left) else 1.0
-        if len(free) and len(left):
-            names[:, left] = (1 - repeated) * balanced(self.names[np.ix_(free, left)])
-        if len(free) and len(taken):
-            known = self.names[np.ix_(free, taken)]
-            names[:, taken] = repeated * known / known.sum(axis=1, keepdims=True)
-        means = [
-            self.means[k]
-            if clusters.count(k) == 1
-            else unit_rows(self.U[rows][(self.of[rows] == k) & (labelled[rows] == c)].mean(axis=0, keepdims=True))[0]
-            for k, c in pairs
-        ]
-        own = np.eye(M)[[c for _, c in pairs]]
-        return np.vstack([self.means[free], *(m[None] for m in means)]), np.vstack([names, own])
+        evidence, answered = np.zeros((len(self.means), M)), []
+        for i in np.flatnonzero(labelled >= 0):
+            k, remoteness = self.of[i], self._remoteness(i)
+            if remoteness <= _CENTRAL:
+                answered.append(k)
+            right = _NEAREST - (_NEAREST - _FARTHEST) * remoteness
+            right = 1 / M + max(right - 1 / M, 0) * self.P[i, k]
+            wrong = max(1 - right, _LEAST) / max(M - 1, 1)
+            evidence[k] += np.log(np.where(np.arange(M) == labelled[i], right, wrong))
+        evidence -= evidence.max(axis=1, keepdims=True)
+        names = np.maximum(self.names * np.exp(evidence), _LEAST)
+        names /= names.sum(axis=1, keepdims=True)
+        # The other clusters share what clusters with an answer leave of each class, since most classes are one cluster.
+        others = np.setdiff1d(np.arange(len(names)), answered)
+        if others.size:
+            taken = np.minimum(np.delete(names, others, axis=0).sum(axis=0), 1)
+            left = np.maximum(1 - taken, _LEAST)
+            logits = np.log(names[others])
+            shared = softmax(logits + sinkhorn(logits, left / left.sum()), axis=1)
+            names[others] = (1 - _REPEATED) * shared + _REPEATED * names[others]
+        return names
+
+    def _remoteness(self, i: np.integer) -> float:
+        """The share of the other images of an image's cluster that are nearer its mean."""
+        k = self.of[i]
+        near = self.U[self.of == k] @ self.means[k]
+        return float(np.mean(near > self.U[i] @ self.means[k] + 1e-12))
 
     def posterior(self, labelled: Array) -> Array:
         """Probability (L, M) of each class for each image, given labels (L,)."""
-        means, names = self.named(labelled)
-        prior = np.zeros((len(self.U), len(means)))
-        for i in np.flatnonzero(labelled >= 0):
-            prior[i, names[:, labelled[i]] < 1] = -_NEVER
-        found = expectation_maximisation(self.U, means, self.kappa, prior, tol=1e-6)
-        return found.P @ names
+        names, rows = self.named(labelled), np.flatnonzero(labelled >= 0)
+        P = self.P @ names
+        with_label = np.unique(self.of[rows])
+        answers = names[with_label].argmax(axis=1)
+        # A class has one part, or one for each of several clusters that labels give to it.
+        classes, start, expected = [], [], []
+        for m in range(P.shape[1]):
+            own = with_label[answers == m]
+            if len(own) < 2:
+                parts = P[:, [m]]
+                # A class that no cluster seems to be draws no image to where attributes expect it.
+                share = min(1.0, P.shape[1] * float(P[:, m].mean()))
+                # Where attributes expect a class counts the less the more labels show where it is.
+                expected.append(share / (1 + (labelled == m).sum()) * self.expected[m])
+            else:
+                parts = self.P[:, own] * names[own, m]
+                parts[:, 0] += P[:, m] - parts.sum(axis=1)
+                expected += [np.zeros_like(self.expected[m])] * len(own)
+            classes += [m] * parts.shape[1]
+            start.append(parts)
+        of_class = np.eye(P.shape[1])[classes]
+        allowed = of_class.T[labelled[rows]]
+        found = estimate_together(
+            self.U, np.hstack(start), self.kappa, np.array(expected), rows, allowed, weight=_LABELLED
+        )
+        return found @ of_class
 
     def questions(self, labelled: Array) -> list[Question]:
         """One question for each cluster that has images and no label, the largest expected gain first.
@@ -143,9 +181,10 @@ class Clusters:
         Equal gains stand in the order of the images that they ask about.
         """
         free = np.setdiff1d(np.arange(len(self.means)), self.of[labelled >= 0])
-        names = self.named(labelled)[1]
+        names = self.named(labelled)
         out = []
-        for k, name in zip(free, names):
+        for k in free:
+            name = names[k]
             mine = np.flatnonzero(self.of == k)
             if mine.size:
                 near = mine[np.argsort(-(self.U[mine] @ self.means[k]), kind="stable")]
@@ -153,15 +192,6 @@ class Clusters:
                 gain = mine.size * (1 - certainty)
                 out.append(Question(int(near[0]), mine.size, int(name.argmax()), certainty, gain, near))
         return sorted(out, key=lambda q: (-q.gain, q.image))
-
-
-def balanced(weights: Array, n_iter: int = 200) -> Array:
-    """Weights (K, m) of m classes for K clusters, scaled so that rows sum to 1 and columns to K / m (Sinkhorn)."""
-    out = weights
-    for _ in range(n_iter):
-        out = out / out.sum(axis=0, keepdims=True)
-        out = out / out.sum(axis=1, keepdims=True)
-    return out
 
 
 @label_rule(

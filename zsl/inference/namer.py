@@ -72,6 +72,11 @@ class Namer:
         effective = np.trace(products) ** 2 / (products**2).sum() if products.any() else 0.0
         self.temper = temper * effective / Y.shape[1]
 
+    @property
+    def expected(self) -> Array:
+        """(M, p) the means at which attributes expect the classes."""
+        return self.mu + self.origin
+
     def quadratic(self, means: Array) -> tuple[Array, Array]:
         """Terms of the log-likelihood of a naming: L (M, M), cluster by class, and G (M, M), cluster by cluster.
 

@@ -14,21 +14,17 @@ import numpy as np
 from scipy.special import log_softmax, softmax
 
 from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, check_arguments
-from zsl.inference.clusters import clusterings
+from zsl.inference.clusters import NARROW, clusterings, estimate_together
 from zsl.inference.labels import standard_scores
 from zsl.inference.namer import Namer
 from zsl.inference.reliability import held_out_sets
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.inference.statistics import Reliability, SeenStatistics
-from zsl.linalg import unit_rows
 
 log = logging.getLogger(__name__)
 
 # Weight of the evidence of a clustering against that of the others.
 _BETWEEN = 0.5
-# In the last step: the factor of the seen classes' concentration, since clusters are narrower than classes, and the
-# rounds of EM, of which more change little.
-_NARROW, _ROUNDS = 2.0, 10
 # Held-out seen classes that are named at once, and the least probability of a name in their mean logarithm.
 _NAMED_AT_ONCE, _LEAST_PROBABILITY = 6, 1e-6
 # What the cautious rule asks for: test images for each class, how well attributes name classes, and a margin over the
@@ -164,21 +160,8 @@ def naming(
         )
         if not used:
             return alone
-    together = _together(U, clustered, namer, _NARROW * statistics.concentration, pull)
+    together = estimate_together(U, clustered, NARROW * statistics.concentration, pull * namer.expected)
     return np.log(np.maximum(cluster_accuracy * together + (1 - cluster_accuracy) / M, np.finfo(float).tiny))
-
-
-def _together(U: Array, P: Array, namer: Namer, kappa: float, pull: float) -> Array:
-    """Posterior (L, M) after EM over classes, whose means may move: names and clusters are estimated together.
-
-    EM starts from the posterior P (L, M) of unit rows U (L, p). To the images of a class it adds ``pull`` images at the
-    mean that attributes predict, which keeps small classes in their place.
-    """
-    expected = pull * (namer.mu + namer.origin)
-    for _ in range(_ROUNDS):
-        means, shares = unit_rows(P.T @ U + expected), P.mean(axis=0)
-        P = softmax(kappa * U @ means.T + np.log(np.maximum(shares, _LEAST_PROBABILITY)), axis=1)
-    return P
 
 
 def _no_names(
