@@ -57,12 +57,15 @@ def of_stages(prediction: Prediction, y: Array, Z: Array) -> dict[str, float]:
     Images of unknown class (``y`` is -1) count for hubness only; without any other image there is no accuracy.
     """
     known = y >= 0
-    by_stage = {}
+    by_stage: dict[str, dict[str, float]] = {}
+    before = None
     for stage in prediction.stages:
         accuracy = evaluate(stage.scores[known], y[known]) if known.any() else {}
         hubness = hubness_report(stage.scores, y, stage.Z_hat, None if stage.Z_hat is None else Z)
         expected = {"expected_hit_1": float(np.exp(stage.scores.max(axis=1)).mean())} if stage.calibrated else {}
-        by_stage[stage.name] = {**accuracy, **hubness, **expected}
+        answer = stage.scores.argmax(axis=1)
+        changed: dict[str, float] = {} if before is None else {"changed": float((answer != before).mean())}
+        by_stage[stage.name], before = {**accuracy, **hubness, **expected, **changed}, answer
     out = dict(by_stage[prediction.chosen.name])
     for name, values in by_stage.items():
         out |= {f"{name}/{k}": v for k, v in values.items()}

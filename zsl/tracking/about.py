@@ -13,7 +13,7 @@ from zsl.runs.result import Result
 _MAX_DIGEST = 36
 _GROUPS = {
     "acc_class": "accuracy", "hit_": "accuracy", "tune_acc_class": "accuracy", "imbalanced_": "accuracy",
-    "gzsl_": "generalized",
+    "gzsl_": "generalized", "changed": "accuracy",
     "hubness_": "hubness", "shift_": "hubness", "temperature": "calibration", "nll": "calibration",
     "ece": "calibration", "expected_": "calibration",
     "aurc": "calibration", "objective": "fit", "lasso_gap_max": "fit", "time_": "cost",
