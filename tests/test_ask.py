@@ -20,8 +20,11 @@ from zsl.inference import Inference
 from zsl.inference.asking import Clusters, asked, balanced
 from zsl.inference.rules import LABELLED, TRANSDUCTIVE
 from zsl.models import ESZSL
-from zsl.report.compare import compare
+from zsl.report.compare import compare, method_of
+from zsl.report.diff import diff
 from zsl.report.records import read_records
+from zsl.runs import status
+from zsl.runs.jobs import jobs_of, summary
 from zsl.runs.summary import kind_of, protocol
 
 
@@ -502,6 +505,66 @@ def test_labels_for_every_image_leave_nothing_to_test(tmp_path):
         set_aside(data, csv_of(tmp_path / "few.csv", [(row, "two") for row in data.rows_unseen]))
 
 
+def test_a_hint_is_for_names_and_not_for_numbers(tmp_path):
+    def refused(word, images):
+        file = csv_of(tmp_path / "few.csv", [(word, "two")])
+        with pytest.raises(UserError, match="there is no test image") as error:
+            read_answers(file, images, range(1, len(images) + 1), ["two"], [])
+        return str(error.value)
+
+    assert "did you mean" not in refused("530", [529, 531])
+    assert "did you mean" not in refused("53.0", [530, 531])
+    assert "(did you mean horse.png?)" in refused("hrose.png", ["horse.png", "cow.png"])
+
+
+def test_two_sweeps_beside_each_other_say_which_had_labels(labels, tmp_path):
+    zsl.run(zsl.compose([*RUN, "save_model=false"]), tmp_path / "a")
+    zsl.run(zsl.compose([*RUN, "save_model=false", f"inference.labelled={labels}"]), tmp_path / "b")
+    a, b = read_records(tmp_path / "a"), read_records(tmp_path / "b")
+    ((name, *_),) = diff(a, b).rows
+    assert name == "labels: None -> 6"
+    both = pd.concat([a, b])
+    assert [row[0] for row in diff(both, both).rows] == ["labels=None", "labels=6"]
+
+
+def test_jobs_of_a_sweep_are_ranked_within_their_protocol(tmp_path):
+    inductive = ["images", "attributes"]
+    for name, value, information in (
+        ("0", 0.5, inductive),
+        ("1", 0.9, [*inductive, f"{LABELLED}: 1"]),
+        ("2", 0.7, [*inductive, TRANSDUCTIVE]),
+        ("3", 0.6, inductive),
+    ):
+        mine = {"status": "FINISHED", "sweep": "s", "tracking": None, "process": status.this_process()}
+        status.write(tmp_path / name / "status.json", {**mine, "overrides": [f"a={name}"]})
+        record = {"metrics": {"acc_class": value}, "key": {"information_used": information}}
+        status.write(tmp_path / name / "results.json", record)
+    skipped = {"sweep": "s", "metrics": {"acc_class": 0.8}, "protocol": "with labels", "overrides": ["a=4"]}
+    status.write(tmp_path / "4" / "skipped.json", skipped)
+    sweep = {"id": "s", "status": "FINISHED", "folder": str(tmp_path), "jobs": 5, "best": "acc_class"}
+    lines = summary(sweep, jobs_of(sweep)).splitlines()
+    assert [line.split() for line in lines[:6]] == [
+        ["acc_class", "job", "protocol", "settings"],
+        ["0.600", "3", "inductive", "a=3"],
+        ["0.500", "0", "inductive", "a=0"],
+        ["0.700", "2", "transductive", "a=2"],
+        ["0.900", "1", "with", "labels", "a=1"],
+        ["0.800", "4", "with", "labels", "a=4"],
+    ]
+    assert [line.partition(" by ")[0] for line in lines[7:]] == [
+        "best job, inductive,", "best job, transductive,", "best job, with labels,",
+    ]  # fmt: skip
+    assert [line.rpartition(": ")[2] for line in lines[7:]] == ["a=3 with 0.600", "a=2 with 0.700", "a=1 with 0.900"]
+
+
+def test_one_label_is_one_label():
+    assert "the class of 1 image of an unseen class was given, which is not among" in protocol([f"{LABELLED}: 1"])
+    assert "the classes of 2 images of unseen classes were given, which are not" in protocol([f"{LABELLED}: 2"])
+    key = {"inference": {"attributes": "own", "labels": "asked"}, "model": {"name": "m"}, "feature": {}}
+    for n, word in ((1, "1 label"), (2, "2 labels")):
+        assert method_of({**key, "information_used": [f"{LABELLED}: {n}"]}) == f"m, own+asked, {word}"
+
+
 # --- the command -------------------------------------------------------------------------------------------------
 
 
@@ -796,6 +859,16 @@ def test_a_run_keeps_its_labels_whatever_becomes_of_their_file(labels, change, t
     assert f"the image {image} already has a label in this run" in ask(
         capsys, tmp_path / "run", "--answers", more, status=1
     )
+
+
+def test_a_run_whose_labelled_images_are_not_in_its_data_any_more_says_so(labels, tmp_path, capsys):
+    zsl.run(zsl.compose([*RUN, f"inference.labelled={labels}"]), tmp_path / "run")
+    model = tmp_path / "run" / "model.skops"
+    classifier = zsl.ZeroShotClassifier.load(model)
+    X, names = classifier.labelled_
+    classifier.keep_labelled((X + np.array([[1], [1], [0], [0], [0], [0]]), names)).save(model)
+    (line,) = ask(capsys, tmp_path / "run", status=1).strip().splitlines()
+    assert "2 of its 6 labelled images are not among them); give the images to ask about: zsl ask RUN INPUT." in line
 
 
 def test_labelled_images_of_the_input_are_not_counted(labels, tmp_path, capsys):

@@ -151,7 +151,8 @@ class _Places:
             word = f"{name}" if name is not None else f"in row {row}"
             if (name if name is not None else row) in self.taken:
                 raise UserError(f"{self.path}: the image {word} already has a label in this run; remove its line.")
-            hint = "" if word.isdecimal() or name is None else did_you_mean(word, self.by_name)
+            # A number like another one is no slip of the pen.
+            hint = did_you_mean(word, (n for n in self.by_name if not n.isdecimal())) if name is not None else ""
             raise UserError(
                 f"{self.path}: there is no test image {word} in this run{hint}; name images as predictions.csv does."
             )
