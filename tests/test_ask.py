@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import zsl
 from test_naming import problem
 from zsl.ask.__main__ import main
-from zsl.ask.session import ImageFiles
-from zsl.data.labelled import set_aside
+from zsl.ask.images import ImageFiles
+from zsl.data.labelled import read_answers, set_aside, without
 from zsl.errors import UserError
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
@@ -20,8 +20,11 @@ from zsl.inference.asking import Clusters, asked
 from zsl.inference.rules import LABELLED, TRANSDUCTIVE
 from zsl.linalg import unit_rows
 from zsl.models import ESZSL
-from zsl.report.compare import compare
+from zsl.report.compare import compare, method_of
+from zsl.report.diff import diff
 from zsl.report.records import read_records
+from zsl.runs import status
+from zsl.runs.jobs import jobs_of, summary
 from zsl.runs.summary import kind_of, protocol
 
 
@@ -372,10 +375,13 @@ def test_validation_never_sees_labels(few, monkeypatch):
     ("labelled", "message"),
     [
         ("two", r"labelled should be a pair \(X, y\)"),
-        ((np.zeros((2, 64)), ["two"]), "labelled should have a class for each of its 2 images"),
-        ((np.zeros((1, 64)), "two"), "labelled should have a class for each of its 1 images"),
-        ((np.zeros((1, 3)), ["two"]), "X has 3 features"),
-        ((np.full((1, 64), np.nan), ["two"]), "contains NaN"),
+        ((np.zeros((2, 64)), ["two"]), "with a class in y for each of its 2 images"),
+        ((np.zeros((1, 64)), "two"), "with a class in y for its image"),
+        ((3, 4), "with a class in y for each of its images"),
+        (([[1.0], [1.0, 2.0]], ["two"]), "with a class in y for each of its 2 images"),
+        ((np.zeros((1, 64)), [["two"], ["two", "six"]]), "with a class in y for its image"),
+        ((np.zeros((1, 3)), ["two"]), "labelled: X has 3 features"),
+        ((np.full((1, 64), np.nan), ["two"]), "labelled: .*contains NaN"),
         ((np.zeros((1, 64)), ["tow"]), "names the class 'tow', which is no unseen class"),
         ((np.zeros((1, 64)), ["one"]), "names the class 'one', which has training images"),
         ((np.zeros((1, 64)), [None]), "names the class None, which is no unseen class"),
@@ -385,7 +391,8 @@ def test_validation_never_sees_labels(few, monkeypatch):
 def test_wrong_labels_are_refused_in_a_sentence(few, labelled, message):
     with pytest.raises(UserError, match=message) as error:
         few[0].keep_labelled(labelled)
-    assert str(error.value).endswith(".") or "labelled" not in message  # features are scikit-learn's to refuse
+    assert str(error.value).endswith(".")
+    assert "labelled" in str(error.value)
 
 
 def test_labels_for_a_rule_that_ignores_them_are_refused(few):
@@ -468,18 +475,26 @@ def test_what_is_set_aside(tmp_path):
     assert_array_equal(left.X_unseen, np.delete(data.X_unseen, 7, axis=0))
     assert_array_equal(left.y_unseen, np.delete(data.y_unseen, 7))
     assert left.rows_unseen == (*data.rows_unseen[:7], *data.rows_unseen[8:])
-    assert set_aside(data, csv_of(tmp_path / "b.csv", [(data.rows_unseen[7], "")], "row,answer")) == (data, None)
+    file = csv_of(tmp_path / "b.csv", [(data.rows_unseen[7], "four")], " Row,ANSWER")
+    assert set_aside(data, file)[0].key == left.key
 
 
 @pytest.mark.parametrize(
     ("pairs", "columns", "message"),
     [
         ([(1, "two")], "image,clas", "needs a column image and a column class .or answer.; it has: image, clas"),
-        ([(100000, "two")], "image,class", "there is no test image 100000; name images as predictions.csv does"),
+        (
+            [(100000, "two")],
+            "image,class",
+            "there is no test image 100000 in this run; name images as predictions.csv does",
+        ),
         ([(3, "tow")], "image,class", r"names the class 'tow', which is no unseen class \(did you mean two"),
         ([(3, "one")], "image,class", "names the class 'one', which has training images"),
         ([(3, "two"), (3, "six")], "image,class", "calls the image 3 both 'two' and 'six'; leave one class"),
-        ([], "image,class", "it needs a header and at least one row"),
+        ([], "image,class", "few.csv has no answer yet; write class names into its column class"),
+        ([(3, ""), (4, "")], "image,answer", "has no answer yet; write class names into its column answer"),
+        ([(3, "none"), (4, "-")], "image,answer", "gives no label, since none of its answers is a class"),
+        ([(3, "two", "four")], "image,class,answer", "calls the image 3 both 'two' and 'four'; leave one class"),
     ],
 )
 def test_wrong_files_of_labels_are_refused(tmp_path, pairs, columns, message):
@@ -491,7 +506,7 @@ def test_wrong_files_of_labels_are_refused(tmp_path, pairs, columns, message):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["inference.labelled=nothing.csv"], "nothing.csv"),
+        (["inference.labelled=nothing.csv"], "nothing.csv does not exist"),
         (["inference.labelled=3"], "inference.labelled=3 is not accepted"),
         (
             ["inference=asked", "inference.fallback=true"],
@@ -510,6 +525,66 @@ def test_labels_for_every_image_leave_nothing_to_test(tmp_path):
     data = as_read()
     with pytest.raises(UserError, match="labels every test image, so none is left to test"):
         set_aside(data, csv_of(tmp_path / "few.csv", [(row, "two") for row in data.rows_unseen]))
+
+
+def test_a_hint_is_for_names_and_not_for_numbers(tmp_path):
+    def refused(word, images):
+        file = csv_of(tmp_path / "few.csv", [(word, "two")])
+        with pytest.raises(UserError, match="there is no test image") as error:
+            read_answers(file, images, range(1, len(images) + 1), ["two"], [])
+        return str(error.value)
+
+    assert "did you mean" not in refused("530", [529, 531])
+    assert "did you mean" not in refused("53.0", [530, 531])
+    assert "(did you mean horse.png?)" in refused("hrose.png", ["horse.png", "cow.png"])
+
+
+def test_two_sweeps_beside_each_other_say_which_had_labels(labels, tmp_path):
+    zsl.run(zsl.compose([*RUN, "save_model=false"]), tmp_path / "a")
+    zsl.run(zsl.compose([*RUN, "save_model=false", f"inference.labelled={labels}"]), tmp_path / "b")
+    a, b = read_records(tmp_path / "a"), read_records(tmp_path / "b")
+    ((name, *_),) = diff(a, b).rows
+    assert name == "labels: None -> 6"
+    both = pd.concat([a, b])
+    assert [row[0] for row in diff(both, both).rows] == ["labels=None", "labels=6"]
+
+
+def test_jobs_of_a_sweep_are_ranked_within_their_protocol(tmp_path):
+    inductive = ["images", "attributes"]
+    for name, value, information in (
+        ("0", 0.5, inductive),
+        ("1", 0.9, [*inductive, f"{LABELLED}: 1"]),
+        ("2", 0.7, [*inductive, TRANSDUCTIVE]),
+        ("3", 0.6, inductive),
+    ):
+        mine = {"status": "FINISHED", "sweep": "s", "tracking": None, "process": status.this_process()}
+        status.write(tmp_path / name / "status.json", {**mine, "overrides": [f"a={name}"]})
+        record = {"metrics": {"acc_class": value}, "key": {"information_used": information}}
+        status.write(tmp_path / name / "results.json", record)
+    skipped = {"sweep": "s", "metrics": {"acc_class": 0.8}, "protocol": "with labels", "overrides": ["a=4"]}
+    status.write(tmp_path / "4" / "skipped.json", skipped)
+    sweep = {"id": "s", "status": "FINISHED", "folder": str(tmp_path), "jobs": 5, "best": "acc_class"}
+    lines = summary(sweep, jobs_of(sweep)).splitlines()
+    assert [line.split() for line in lines[:6]] == [
+        ["acc_class", "job", "protocol", "settings"],
+        ["0.600", "3", "inductive", "a=3"],
+        ["0.500", "0", "inductive", "a=0"],
+        ["0.700", "2", "transductive", "a=2"],
+        ["0.900", "1", "with", "labels", "a=1"],
+        ["0.800", "4", "with", "labels", "a=4"],
+    ]
+    assert [line.partition(" by ")[0] for line in lines[7:]] == [
+        "best job, inductive,", "best job, transductive,", "best job, with labels,",
+    ]  # fmt: skip
+    assert [line.rpartition(": ")[2] for line in lines[7:]] == ["a=3 with 0.600", "a=2 with 0.700", "a=1 with 0.900"]
+
+
+def test_one_label_is_one_label():
+    assert "the class of 1 image of an unseen class was given, which is not among" in protocol([f"{LABELLED}: 1"])
+    assert "the classes of 2 images of unseen classes were given, which are not" in protocol([f"{LABELLED}: 2"])
+    key = {"inference": {"attributes": "own", "labels": "asked"}, "model": {"name": "m"}, "feature": {}}
+    for n, word in ((1, "1 label"), (2, "2 labels")):
+        assert method_of({**key, "information_used": [f"{LABELLED}: {n}"]}) == f"m, own+asked, {word}"
 
 
 # --- the command -------------------------------------------------------------------------------------------------
@@ -542,10 +617,7 @@ def answered_with_truth(file, to):
 def test_questions_answers_and_new_predictions(run_of_digits, tmp_path, capsys):
     said = ask(capsys, run_of_digits, "--to", tmp_path / "a")
     file = tmp_path / "a" / "questions.csv"
-    assert (
-        f"{file} asks about 3 images, the most useful first (no image file was found; give their folder by --images "
-        "FOLDER)." in said
-    )
+    assert f"{file} asks about 3 images, the most useful first (no image file was found; give their folder by" in said
     assert f"zsl ask {run_of_digits} --answers {file}" in said
     table = pd.read_csv(file)
     assert list(table) == ["question", "image", "cluster_size", "guess", "certainty", "expected_gain", "answer"]
@@ -615,10 +687,13 @@ def test_asking_in_the_terminal(run_of_digits, tmp_path, capsys, monkeypatch):
     assert "has the predictions with 3 answers" in said
     found = pd.read_csv(tmp_path / "predictions.csv", dtype=str)
     assert (found["predicted"] == found["true"]).mean() > 0.95
-    rows = typed(["", "right", "q", "right"])
+    (tmp_path / "answers.csv").unlink()
+    rows = typed(["", "none", "right", "q", "right"])
     ask(capsys, run_of_digits, "--prompt", "--to", tmp_path)
+    assert len(rows) == 3
     assert len(set(rows)) == 3
-    assert answers() == [[rows[1], truth[rows[1]]]]
+    assert answers() == [[rows[2], truth[rows[2]]]]
+    (tmp_path / "answers.csv").write_text("image,answer\n")
     typed([])
     assert "has the predictions with 0 answers, which gave 0 of 539" in ask(
         capsys, run_of_digits, "--prompt", "--to", tmp_path
@@ -697,11 +772,166 @@ def test_files_are_found_by_path_or_by_a_name_that_is_theirs_alone(tmp_path):
     assert ImageFiles([tmp_path / "nothing"]).find("a/1.png") is None
 
 
+def test_answers_in_the_terminal_are_never_lost(run_of_digits, tmp_path, capsys, monkeypatch):
+    given = iter(["two", KeyboardInterrupt])
+
+    def typed(prompt):
+        word = next(given)
+        if word is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        return word
+
+    monkeypatch.setattr("builtins.input", typed)
+    (tmp_path / "questions.csv").write_text("question,image,answer\n1,3,\n")
+    (tmp_path / "questions.png").write_bytes(b"a sheet")
+    file = tmp_path / "answers.csv"
+    assert main([str(run_of_digits), "--prompt", "--to", str(tmp_path)]) == 130
+    assert f"The answers are in {file}; the same command goes on from them." in capsys.readouterr().err
+    first = pd.read_csv(file).to_numpy().tolist()
+    assert [answer for _, answer in first] == ["two"]
+    given = iter(["four", "q"])
+    said = ask(capsys, run_of_digits, "--prompt", "--to", tmp_path)
+    assert f"Going on from the one answer in {file}." in said
+    second = pd.read_csv(file).to_numpy().tolist()
+    assert (second[0], second[1][1], len(second)) == (first[0], "four", 2)
+    assert "has the predictions with 2 answers" in said
+    assert (tmp_path / "questions.png").read_bytes() == b"a sheet"
+    # Answers to other images are neither used nor overwritten.
+    csv_of(file, [("what.png", "two")])
+    before = file.read_bytes()
+    (line,) = ask(capsys, run_of_digits, "--prompt", "--to", tmp_path, status=1).strip().splitlines()
+    assert "no test image what.png" in line
+    assert "not overwritten, so correct or move it, or choose another --to." in line
+    assert file.read_bytes() == before
+
+
+def with_names(names):
+    """A data set whose test images have these names."""
+    from dataclasses import replace
+
+    data = as_read()
+    return replace(without(data, range(len(names), len(data.X_unseen))), names_unseen=tuple(names))
+
+
+def test_names_that_several_images_have(run_of_digits, tmp_path, capsys, monkeypatch):
+    data = with_names(["a.png", "a.png", "b.png"])
+    with pytest.raises(
+        UserError, match=r"2 test images are called a.png; tell them apart by a column row \(theirs are 3, 5\)"
+    ):
+        set_aside(data, csv_of(tmp_path / "few.csv", [("a.png", "two")]))
+    assert_array_equal(set_aside(data, csv_of(tmp_path / "b.csv", [("b.png", "two")]))[1][0], data.X_unseen[[2]])
+    row = data.rows_unseen[1]
+    found = [
+        set_aside(data, csv_of(tmp_path / "few.csv", [pair], columns))
+        for pair, columns in (((row, "a.png", "two"), "row,image,class"), ((row, "two"), "row,class"))
+    ]
+    for left, (X, _) in found:
+        assert_array_equal(X, data.X_unseen[[1]])
+        assert left.rows_unseen == (data.rows_unseen[0], data.rows_unseen[2])
+    assert found[0][0].key == found[1][0].key
+    other = set_aside(data, csv_of(tmp_path / "few.csv", [(data.rows_unseen[0], "two")], "row,class"))[0]
+    assert other.key != found[0][0].key
+    # The command gives the rows, and takes its own file back.
+    data = as_read()
+    names = np.array(data.unseen_names)[data.y_unseen[:300]]
+    file = tmp_path / "more.npz"
+    np.savez(file, features=data.X_unseen[:300], labels=names, files=np.array([f"{i // 2}.png" for i in range(300)]))
+    ask(capsys, run_of_digits, file, "--to", tmp_path)
+    table = pd.read_csv(tmp_path / "questions.csv", dtype=str)
+    assert list(table)[:3] == ["question", "row", "image"]
+    table.assign(answer=[names[int(row) - 1] for row in table["row"]]).to_csv(tmp_path / "questions.csv", index=False)
+    ask(capsys, run_of_digits, file, "--answers", tmp_path / "questions.csv", "--to", tmp_path)
+    assert (pd.read_csv(tmp_path / "predictions.csv")["predicted"] == names).mean() > 0.9
+    table[["image"]].assign(answer="two").to_csv(tmp_path / "f.csv", index=False)
+    assert "2 test images are called" in ask(
+        capsys, run_of_digits, file, "--answers", tmp_path / "f.csv", "--to", tmp_path, status=1
+    )
+    typed = iter(["two", "q"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
+    assert "(row " in ask(capsys, run_of_digits, file, "--prompt", "--to", tmp_path)
+    assert list(pd.read_csv(tmp_path / "answers.csv")) == ["row", "image", "answer"]
+
+
+def test_labels_of_two_columns(tmp_path):
+    data = as_read()
+    r = data.rows_unseen
+    file = csv_of(
+        tmp_path / "few.csv", [(r[0], "two", ""), (r[1], "none", "four"), (r[2], "Six", "six")], "image,class,answer"
+    )
+    assert set_aside(data, file)[1][1] == ["two", "four", "six"]
+
+
+@pytest.mark.parametrize("change", ["gone", "other"])
+def test_a_run_keeps_its_labels_whatever_becomes_of_their_file(labels, change, tmp_path, capsys):
+    zsl.run(zsl.compose([*RUN, f"inference.labelled={labels}", "save_precision=single"]), tmp_path / "run")
+    capsys.readouterr()
+    before = pd.read_csv(tmp_path / "run" / "predictions.csv", dtype=str)
+    said = ask(capsys, tmp_path / "run", "--truth")
+    image = labels.read_text().splitlines()[1].partition(",")[0]
+    if change == "gone":
+        labels.unlink()
+    else:
+        csv_of(labels, [(before["row"][0], "six")])
+    assert ask(capsys, tmp_path / "run", "--truth") == said
+    more = csv_of(tmp_path / "more.csv", [(before["row"][0], before["true"][0])])
+    ask(capsys, tmp_path / "run", "--answers", more)
+    after = pd.read_csv(tmp_path / "run" / "ask" / "predictions.csv", dtype=str)
+    assert list(after["row"]) == list(before["row"])
+    csv_of(more, [(image, "two")])
+    assert f"the image {image} already has a label in this run" in ask(
+        capsys, tmp_path / "run", "--answers", more, status=1
+    )
+
+
+def test_a_run_whose_labelled_images_are_not_in_its_data_any_more_says_so(labels, tmp_path, capsys):
+    zsl.run(zsl.compose([*RUN, f"inference.labelled={labels}"]), tmp_path / "run")
+    model = tmp_path / "run" / "model.skops"
+    classifier = zsl.ZeroShotClassifier.load(model)
+    X, names = classifier.labelled_
+    classifier.keep_labelled((X + np.array([[1], [1], [0], [0], [0], [0]]), names)).save(model)
+    (line,) = ask(capsys, tmp_path / "run", status=1).strip().splitlines()
+    assert "2 of its 6 labelled images are not among them); give the images to ask about: zsl ask RUN INPUT." in line
+
+
+def test_labelled_images_of_the_input_are_not_counted(labels, tmp_path, capsys):
+    from zsl.predict.__main__ import main as predict
+
+    zsl.run(zsl.compose([*RUN, f"inference.labelled={labels}"]), tmp_path / "run")
+    data = as_read()
+    names = np.array(data.unseen_names)[data.y_unseen]
+    file = tmp_path / "all.npz"
+    np.savez(file, features=data.X_unseen, labels=names)
+    assert predict([str(tmp_path / "run"), str(file), "--evaluate", "--to", str(tmp_path / "p.csv")]) == 0
+    said = capsys.readouterr().err
+    assert f"over {len(names) - 6} images" in said
+    assert "6 images have a label in the run itself and are not counted" in said
+    assert pd.read_csv(tmp_path / "p.csv").shape[0] == len(names)
+    assert "6 images have a label in the run itself and are not counted" in ask(
+        capsys, tmp_path / "run", file, "--truth"
+    )
+
+
+def test_class_names_are_written_as_in_a_file(few):
+    _, training, X, y, rows = few
+    with_capitals = digits()[0].fit(*training, labelled=(X[rows], [f" {name.upper()}" for name in y[rows]]))
+    assert with_capitals.labelled_[1] == list(y[rows])
+
+
+def test_a_class_that_is_called_none(tmp_path):
+    def read(*answers, unseen):
+        file = csv_of(tmp_path / "few.csv", [(i, answer) for i, answer in enumerate(answers, 1)])
+        return read_answers(file, [1, 2, 3], [1, 2, 3], unseen, ["horse"])
+
+    assert read("none", "Unknown", "cow", unseen=["None", "cow"]) == {0: 0, 2: 1}
+    assert read("none", "Unknown", "cow", unseen=["unknown", "cow"]) == {1: 0, 2: 1}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--answers", "nothing.csv"], "nothing.csv does not exist; give a CSV with columns image and class"),
+        (["--answers", "."], "is a folder; give a CSV with columns image and class"),
         (["--prompt", "--truth"], "--prompt and --truth each say where answers come from; give one of them."),
-        (["--answers", "nothing.csv"], "nothing.csv"),
         (["--images", "nothing"], "--images nothing is not a folder"),
         (["nothing.npz"], "nothing.npz"),
         (["--answer"], "--answer"),
@@ -717,7 +947,8 @@ def test_wrong_use_ends_in_one_sentence(run_of_digits, arguments, message, capsy
     ("answers", "message"),
     [
         ([(1, "")], "has no answer yet; write class names into its column answer"),
-        ([(10**6, "two")], "there is no test image 1000000"),
+        ([(530, "two")], "there is no test image 530 in this run; name images as predictions.csv does"),
+        ([(3, "none")], "gives no label, since none of its answers is a class"),
         ([(3, "tow")], "did you mean two"),
         ([(3, "two"), (3, "four")], "calls the image 3 both 'two' and 'four'"),
     ],
@@ -732,7 +963,7 @@ def test_wrong_answers_end_in_one_sentence(run_of_digits, answers, message, caps
 def test_runs_that_cannot_be_asked_say_why(tmp_path, capsys, run_of_digits):
     zsl.run(zsl.compose([*RUN, "inference=own"]), tmp_path / "own")
     np.save(tmp_path / "more.npy", as_read().X_unseen[:50])
-    assert "this run stored no statistics of the seen classes" in ask(
+    assert "this run stored no statistics of the seen classes, which naming clusters of other images needs; run" in ask(
         capsys, tmp_path / "own", tmp_path / "more.npy", status=1
     )
     # With the data of the run at hand, statistics are computed; the answers are those of a run that has them.

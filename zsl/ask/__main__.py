@@ -16,17 +16,16 @@ from pathlib import Path
 
 import numpy as np
 
-from zsl.ask.session import ImageFiles, Session, TestImages
-from zsl.checks import as_matrix
+from zsl.ask.images import ImageFiles, TestImages, image_places, read_images
+from zsl.ask.session import Session
 from zsl.classifier import ZeroShotClassifier
-from zsl.data.labelled import place_of, read_answers, set_aside
+from zsl.data.labelled import is_no_class, place_of, read_answers, shared_names
 from zsl.data.readers.columns import read_csv
 from zsl.errors import Parser, UserError, atomic, exit_status, writing
 from zsl.evaluation import evaluate
 from zsl.inference.asking import WORTH_ASKING, Question
-from zsl.inference.statistics import seen_statistics
-from zsl.predict.__main__ import model_of, read_input
-from zsl.runs.files import CONFIG, PREDICTIONS, write_predictions
+from zsl.predict.__main__ import model_of
+from zsl.runs.files import PREDICTIONS, write_predictions
 from zsl.text import as_cell
 
 log = logging.getLogger(__name__)
@@ -70,83 +69,62 @@ def _work(arguments: argparse.Namespace) -> None:
     model = model_of(arguments.run)
     to = (arguments.to or model.parent / "ask").expanduser()
     classifier = ZeroShotClassifier.load(model, allow=arguments.allow)
-    images = _test_images(model.parent, classifier, arguments)
+    images = read_images(model.parent, classifier, arguments)
     session = Session.of(classifier, images.X)
     seen = [str(name) for name in classifier.class_attributes("seen").index]
     if arguments.truth:
         _print_truth(session, images)
         return
     if arguments.answers:
-        answers = arguments.answers.expanduser()
-        session.answers = read_answers(answers, images.names, session.names, seen)
-        if not session.answers:
-            raise UserError(f"{answers} has no answer yet; write class names into its column answer.")
+        session.answers = _read(arguments.answers.expanduser(), images, session, seen)
     else:
-        files = ImageFiles(_places(model.parent, arguments))
+        files = ImageFiles(image_places(model.parent, arguments), shared_names(images.names))
+        if arguments.prompt:
+            _go_on(session, images, to, seen)
         questions = [q for q in _questions(session, images, files) if session.worth_asking(q)]
         if not arguments.prompt:
             _write_questions(questions, session, images, to)
-        drawn = _draw(questions, session, images, files, to)
-        if not arguments.prompt:
+            drawn = _draw(questions, session, images, files, to)
             _say_what_next(questions, session, arguments, to, drawn)
             return
-        _ask(session, images, files, seen)
-        _write_answers(session, images, to)
+        if not (to / QUESTIONS).is_file():  # whose sheet stays
+            _draw(questions, session, images, files, to)
+        try:
+            _ask(session, images, files, seen, to)
+        except KeyboardInterrupt:
+            if session.answers:
+                print(f"\nThe answers are in {to / ANSWERS}; the same command goes on from them.", file=sys.stderr)
+            raise
     _write_answered(session, images, to)
 
 
-def _test_images(folder: Path, classifier: ZeroShotClassifier, arguments: argparse.Namespace) -> TestImages:
-    """The images of INPUT, or the test images of the run, read again as its configuration says."""
-    classes = [str(name) for name in classifier.classes_]
-    if arguments.input is not None:
-        from zsl.extract.__main__ import read_settings
-        from zsl.predict.evaluation import true_classes
-
-        path = arguments.input.expanduser()
-        X, names = read_input(path, classifier, read_settings(arguments.settings), arguments.device)
-        y = np.full(len(X), -1)
-        if arguments.truth:
-            place = {name: m for m, name in enumerate(classes)}
-            y = np.array([place.get(name, -1) for name in true_classes(path, names)])
-        X = as_matrix(X, str(path), n_columns=classifier.n_features_in_)
-        return TestImages(X, names, "image", y)
-    from omegaconf import OmegaConf
-
-    from zsl.config import compose
-    from zsl.experiment.loading import load
-    from zsl.experiment.setup import checked
-
-    if not (folder / CONFIG).is_file():
-        raise UserError(f"{folder} holds no {CONFIG}, so its test images are not known; give them: zsl ask RUN INPUT.")
-    cfg = OmegaConf.create(OmegaConf.to_container(OmegaConf.load(folder / CONFIG)))
-    # Nothing is tracked, and a file cannot allow any package.
-    cfg.tracking, cfg.allow_targets = compose(["tracking=none"]).tracking, list(arguments.allow)
-    setup = checked(cfg)  # type: ignore[arg-type]
-    data = load(setup)
-    if setup.labelled is not None:
-        data, _ = set_aside(data, setup.labelled)
-    if [str(name) for name in data.unseen_names] != classes:
-        raise UserError(f"{folder}: the data have other unseen classes now than in the run; run it again.")
-    if classifier.statistics_ is None:  # the run's own rule did not need them
-        X, Z = classifier.preprocess_.transform(data.X), classifier.semantics_.transform(data.Z)
-        classifier.statistics_ = seen_statistics(classifier.model_, X, data.y, Z)
-    if data.names_unseen:
-        return TestImages(data.X_unseen, data.names_unseen, "file", data.y_unseen)
-    return TestImages(data.X_unseen, data.rows_unseen, "row", data.y_unseen)
+def _read(path: Path, images: TestImages, session: Session, seen: Sequence[str]) -> dict[int, int]:
+    return read_answers(path, images.names, images.rows, session.names, seen, images.taken)
 
 
-def _places(folder: Path, arguments: argparse.Namespace) -> list[Path]:
-    """Folders that may hold the image files."""
-    from zsl.report.figures.images import places
+def _go_on(session: Session, images: TestImages, to: Path, seen: Sequence[str]) -> None:
+    """Take the answers that an earlier ``--prompt`` has written, so that they are not lost."""
+    path = to / ANSWERS
+    if not _has_answers(path):
+        return
+    try:
+        session.answers = _read(path, images, session, seen)
+    except UserError as error:
+        raise UserError(
+            f"{str(error).rstrip('.')}; the file is not overwritten, so correct or move it, or choose another --to."
+        ) from None
+    print(f"Going on from the {_many(len(session.answers), 'answer')} in {path}.")
 
-    if arguments.images is not None:
-        if not arguments.images.expanduser().is_dir():
-            raise UserError(f"--images {arguments.images} is not a folder; give the one that holds the image files.")
-        return [arguments.images.expanduser()]
-    if arguments.input is not None:
-        path = arguments.input.expanduser()
-        return [path] if path.is_dir() else [path.with_suffix(""), path.parent]
-    return places(folder)
+
+def _has_answers(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    texts = read_csv(path, lambda header, _: range(len(header)), may_be_empty=True).texts
+    return any(f.strip() for name, fields in texts.items() if name.lower() in ("class", "answer") for f in fields)
+
+
+def _many(n: int, thing: str) -> str:
+    return f"one {thing}" if n == 1 else f"{n} {thing}s"
 
 
 def _questions(session: Session, images: TestImages, files: ImageFiles) -> list[Question]:
@@ -155,19 +133,18 @@ def _questions(session: Session, images: TestImages, files: ImageFiles) -> list[
 
 def _write_questions(questions: Sequence[Question], session: Session, images: TestImages, to: Path) -> None:
     """Write ``questions.csv``; one that somebody has filled in is not overwritten."""
-    path = to / QUESTIONS
-    if path.is_file():
-        answers = read_csv(path, lambda header, _: range(len(header))).texts.get("answer", [])
-        if any(answer.strip() for answer in answers):
-            raise UserError(f"{path} holds answers and is not overwritten; use --answers {path}, or another --to.")
+    path, shared = to / QUESTIONS, shared_names(images.names)
+    if _has_answers(path):
+        raise UserError(f"{path} holds answers and is not overwritten; use --answers {path}, or another --to.")
     with (
         writing(to, "choose another --to"), atomic(path) as part, part.open("w", encoding="utf-8", newline="") as out
     ):  # fmt: skip
         table = csv.writer(out, lineterminator="\n")
-        table.writerow(_COLUMNS)
+        table.writerow([*_COLUMNS[:1], *(["row"] if shared else []), *_COLUMNS[1:]])
         for number, q in enumerate(questions, start=1):
             image, guess = as_cell(str(images.names[q.image])), as_cell(session.names[q.guess])
-            table.writerow([number, image, q.size, guess, f"{q.certainty:.2f}", round(q.gain), ""])
+            row = [images.rows[q.image]] if shared else []
+            table.writerow([number, *row, image, q.size, guess, f"{q.certainty:.2f}", round(q.gain), ""])
 
 
 def _draw(questions: Sequence[Question], session: Session, images: TestImages, files: ImageFiles, to: Path) -> bool:
@@ -177,7 +154,7 @@ def _draw(questions: Sequence[Question], session: Session, images: TestImages, f
         near = [q.image, *(int(i) for i in q.images if i != q.image)]
         found = [(str(images.names[i]), file) for i in near if (file := files.find(images.names[i]))]
         title = (
-            f"{number}  Which class is the framed image? It stands for {q.size} images, taken for "
+            f"{number}  Which class is the framed image? It stands for {_many(q.size, 'image')}, taken for "
             f"{session.names[q.guess]} (probability {q.certainty:.2f})."
         )
         rows += [(title, found[:_PER_ROW])] if found else []
@@ -202,15 +179,14 @@ def _say_what_next(
         if drawn
         else " (no image file was found; give their folder by --images FOLDER)"
     )
-    many = "one image" if len(questions) == 1 else f"{len(questions)} images"
-    print(f"{to / QUESTIONS} asks about {many}, the most useful first{sheet}.")
+    print(f"{to / QUESTIONS} asks about {_many(len(questions), 'image')}, the most useful first{sheet}.")
     words = ["zsl ask", arguments.run, *([arguments.input] if arguments.input else []), "--answers", to / QUESTIONS]
     print(f"Write classes into its column answer ({', '.join(session.names)}; empty: no label), then: "
           + " ".join(map(str, words)))  # fmt: skip
 
 
-def _ask(session: Session, images: TestImages, files: ImageFiles, seen: Sequence[str]) -> None:
-    """Ask in the terminal until the user or the gain says stop; the answers are in ``session``."""
+def _ask(session: Session, images: TestImages, files: ImageFiles, seen: Sequence[str], to: Path) -> None:
+    """Ask in the terminal until the user or the gain says stop; each answer is written at once."""
     print(f"Classes: {', '.join(session.names)}. Enter skips an image, q ends.")
     skipped: set[int] = set()
     while True:
@@ -220,7 +196,10 @@ def _ask(session: Session, images: TestImages, files: ImageFiles, seen: Sequence
             return
         q = left[0]
         shown = files.find(images.names[q.image]) or images.names[q.image]
-        print(f"{shown}\n  one of {q.size} alike, taken for {session.names[q.guess]} (probability {q.certainty:.2f})")
+        if str(shown) in files.shared:
+            shown = f"{shown} (row {images.rows[q.image]})"
+        alike = f"one of {q.size} alike" if q.size > 1 else "alone"
+        print(f"{shown}\n  {alike}, taken for {session.names[q.guess]} (probability {q.certainty:.2f})")
         try:
             word = input("  class: ").strip()
         except EOFError:
@@ -228,10 +207,11 @@ def _ask(session: Session, images: TestImages, files: ImageFiles, seen: Sequence
         if word == "q" and word not in session.names:
             return
         try:
-            if word:
-                session.answers[q.image] = place_of(word, session.names, seen, Path("the answer"))
-            else:
+            if is_no_class(word, [*session.names, *seen]):
                 skipped.add(q.image)
+            else:
+                session.answers[q.image] = place_of(word, session.names, seen, "the answer")
+                _write_answers(session, images, to)
         except UserError as error:
             print(f"  {error}")
 
@@ -240,9 +220,11 @@ def _write_answers(session: Session, images: TestImages, to: Path) -> None:
     """Write ``answers.csv``, a file for ``--answers`` and ``inference.labelled``."""
     with writing(to, "choose another --to"), atomic(to / ANSWERS) as part, part.open("w", encoding="utf-8") as out:
         table = csv.writer(out, lineterminator="\n")
-        table.writerow(["image", "answer"])
+        shared = shared_names(images.names)
+        table.writerow([*(["row"] if shared else []), "image", "answer"])
         for i, m in session.answers.items():
-            table.writerow([as_cell(str(images.names[i])), as_cell(session.names[m])])
+            row = [images.rows[i]] if shared else []
+            table.writerow([*row, as_cell(str(images.names[i])), as_cell(session.names[m])])
 
 
 def _write_answered(session: Session, images: TestImages, to: Path) -> None:

@@ -1,11 +1,9 @@
-"""Which image to ask about next, what the answers make of the predictions, and where the images' files are."""
+"""Which image to ask about next, and what the answers make of the predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,19 +13,6 @@ from zsl.data.labelled import in_front
 from zsl.errors import UserError
 from zsl.inference import Inference, rules
 from zsl.inference.asking import WORTH_ASKING, Clusters, Question
-
-
-class TestImages(NamedTuple):
-    """The images that a classifier is asked about."""
-
-    X: Array
-    """(L, p) features before pre-processing"""
-    names: Sequence[str | int]
-    """File names, or row numbers as in ``predictions.csv``"""
-    column: str
-    """What ``predictions.csv`` calls them: file, row or image"""
-    y: Array
-    """(L,) positions of the true classes among the unseen ones, -1 where unknown"""
 
 
 @dataclass
@@ -92,28 +77,3 @@ class Session:
     def worth_asking(self, question: Question) -> bool:
         """Whether the answer is expected to rename as many images as a question is worth."""
         return question.gain >= WORTH_ASKING * self.n_images
-
-
-class ImageFiles:
-    """The files of images that tables know by name.
-
-    Parameters
-    ----------
-    places : sequence of Path
-        Folders. A name is tried as a path below each folder, then as the name of a file anywhere below the first folder
-        that exists. Names that several files have there are not used.
-    """
-
-    def __init__(self, places: Sequence[Path]) -> None:
-        self.places = [place for place in places if place.is_dir()]
-        self._by_name: dict[str, Path | None] = {}
-        for path in sorted(self.places[0].rglob("*.*")) if self.places else ():
-            # Of files that share a name none can be meant.
-            self._by_name[path.name] = None if path.name in self._by_name else path
-
-    def find(self, name: str | int) -> Path | None:
-        """The file of an image, or None."""
-        if isinstance(name, int):
-            return None
-        paths = (place / name for place in self.places)
-        return next((p for p in paths if p.is_file()), self._by_name.get(name.rpartition("/")[2]))

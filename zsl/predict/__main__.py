@@ -25,6 +25,7 @@ import pandas as pd
 from zsl.checks import Array, as_matrix
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.class_table import align, as_table
+from zsl.data.labelled import rows_as_labelled
 from zsl.errors import Parser, UserError, atomic, exit_status, writing
 from zsl.runs.model_file import MODEL
 from zsl.runs.status import STATUS, read, walk
@@ -264,15 +265,18 @@ def _work(arguments: argparse.Namespace) -> None:
         for sentence in twins(classifier.class_attributes("all"), added):
             log.warning("%s", sentence)
     best: Iterable[list[tuple[str, float]]] = best_classes(classifier, X, arguments.classes, added, arguments.top)
-    counted = None
+    counted, given = None, 0
     if arguments.evaluate:
-        from zsl.predict.evaluation import Evaluation, true_classes
+        from zsl.predict.evaluation import Evaluation, not_counted, true_classes
 
         path = arguments.input.expanduser()
-        counted = Evaluation(true_classes(path, rows), [str(name) for name in names], path)
+        own = rows_as_labelled(getattr(classifier, "labelled_", None), X)
+        given = int(own.sum())
+        truth = ["" if labelled else name for name, labelled in zip(true_classes(path, rows), own)]
+        counted = Evaluation(truth, [str(name) for name in names], path)
         best = counted.watch(best)
     _write(best, rows, to, as_json=arguments.json)
-    for line in counted.lines() if counted else ():
+    for line in (*(counted.lines() if counted else ()), *([not_counted(given, path)] if given else ())):
         print(line, file=sys.stderr)
 
 

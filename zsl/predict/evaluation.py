@@ -40,6 +40,12 @@ def true_classes(path: Path, rows: Sequence[str]) -> list[str]:
     return found
 
 
+def not_counted(n: int, path: Path) -> str:
+    """The sentence on n images whose classes the run was given."""
+    has = "1 image has" if n == 1 else f"{n} images have"
+    return f"{has} a label in the run itself and {'is' if n == 1 else 'are'} not counted: labelled images of {path}"
+
+
 class Evaluation:
     """Counts right answers while they pass by.
 

@@ -122,7 +122,7 @@ def method_of(key: Mapping[str, Any]) -> str:
     """A method's name: the model, the rules where they are not its own, the numbers of labels and components."""
     rules = (key["inference"]["attributes"], key["inference"]["labels"])
     parts = [key["model"]["name"], *(["+".join(rules)] if rules != ("own", "own") else [])]
-    parts += [f"{n} labels"] if (n := n_labelled(key["information_used"])) else []
+    parts += [f"{n} label{'s' if n > 1 else ''}"] if (n := n_labelled(key["information_used"])) else []
     return ", ".join(parts + ([f"pca {pca}"] if (pca := key["feature"].get("pca")) is not None else []))
 
 

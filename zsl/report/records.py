@@ -176,6 +176,8 @@ def settings_of(key: Mapping[str, Any]) -> dict[str, Any]:
     out |= _flat("subset", {k: v for k, v in (key["split"].get("subset") or {}).items() if k != "seed"})
     if key["dataset"].get("shuffle_attributes") is not None:
         out["control"] = "attributes shuffled"
+    if key.get("labelled"):
+        out["labels"] = key["labelled"]["images"]
     return {k: v for k, v in out.items() if k not in chosen and not (k.endswith(".seed") and v == key["seed"])}
 
 

@@ -224,6 +224,7 @@ class RunFolder:
             "sweep": self._sweep.get("id"),
             "overrides": self._sweep.get("overrides"),
             "metrics": dict(result.metrics),
+            "protocol": summary.kind_of(result.key.get("information_used", ())),
             # A table finds the result also under the cell that this job was for.
             "experiment": self._config.get("experiment"),
             "cell": self._config.get("cell"),

@@ -28,6 +28,8 @@ class Jobs:
     """The ``status.json`` or the ``skipped.json`` of each job"""
     metrics: dict[Path, dict[str, Any]] = field(default_factory=dict)
     """Of the finished and the skipped ones"""
+    protocols: dict[Path, str] = field(default_factory=dict)
+    """Of the finished and the skipped ones: inductive, transductive or with labels; empty where it is unknown"""
     waiting: list[Path] = field(default_factory=list)
     """Jobs that the tracking store does not have in full"""
 
@@ -40,14 +42,22 @@ class Jobs:
         """How many jobs have a folder."""
         return sum(map(len, self.by_status.values()))
 
-    def best(self, metric: str) -> Path | None:
-        """The finished or skipped job with the largest value of a metric, the first among equals."""
+    def best(self, metric: str, protocol: str | None = None) -> Path | None:
+        """The finished or skipped job, of one protocol, with the largest value of a metric, the first among equals."""
         known = {p: m[metric] for p, m in self.metrics.items() if isinstance(m.get(metric), int | float)}
+        known = {p: value for p, value in known.items() if protocol in (None, self.protocols.get(p, ""))}
         return max(sorted(known), key=known.__getitem__) if known else None
+
+    def kinds(self, metric: str) -> list[str]:
+        """The protocols of the jobs that have a metric; jobs of one are not ranked among those of another."""
+        known = (p for p, m in self.metrics.items() if isinstance(m.get(metric), int | float))
+        return sorted({self.protocols.get(p, "") for p in known})
 
 
 def jobs_of(sweep: Mapping[str, Any]) -> Jobs:
     """Look into the folders of a sweep (its ``sweep.json``); a RUNNING job whose process is gone becomes KILLED."""
+    from zsl.runs.summary import kind_of
+
     found = Jobs()
     folder = Path(sweep["folder"])
     # A folder of a fixed name may hold the status of an earlier sweep's job, and the note that this sweep skipped it.
@@ -57,6 +67,7 @@ def jobs_of(sweep: Mapping[str, Any]) -> Jobs:
             found.by_status.setdefault("SKIPPED", []).append(path)
             found.records[path] = skipped
             found.metrics[path] = skipped.get("metrics", {})
+            found.protocols[path] = skipped.get("protocol", "")
             continue
         job = status.read(path / status.STATUS)
         if job.get("sweep") != sweep["id"]:
@@ -66,7 +77,10 @@ def jobs_of(sweep: Mapping[str, Any]) -> Jobs:
         found.by_status.setdefault(job["status"], []).append(path)
         found.records[path] = job
         if job["status"] == status.FINISHED:
-            found.metrics[path] = status.read(path / status.RESULTS).get("metrics", {})
+            record = status.read(path / status.RESULTS)
+            found.metrics[path] = record.get("metrics", {})
+            information = record.get("key", {}).get("information_used")
+            found.protocols[path] = kind_of(information) if information else ""
         if job["tracking"] is not None and not job["tracking"]["complete"]:
             found.waiting.append(path)
     return found
@@ -129,17 +143,25 @@ def end_sweep(sweep: dict[str, Any], tracker: Any, *, killed: bool = False, erro
 
 
 def _table(jobs: Jobs, metric: str, folder: Path) -> list[str]:
-    """The jobs with their overrides and the metric, best first."""
+    """The jobs with their overrides and the metric, best first among those of one protocol."""
     known = [p for p in jobs.metrics if isinstance(jobs.metrics[p].get(metric), int | float)]
-    rows = sorted(known, key=lambda p: -jobs.metrics[p][metric])
+    kinds = jobs.kinds(metric)
+    several = len(kinds) > 1
+    rows = sorted(known, key=lambda p: (jobs.protocols.get(p, ""), -jobs.metrics[p][metric]))
     shown = [
-        (f"{jobs.metrics[p][metric]:.3f}", _job_of(p, folder), " ".join(jobs.records[p].get("overrides") or ()))
+        (
+            f"{jobs.metrics[p][metric]:.3f}",
+            _job_of(p, folder),
+            (f"{jobs.protocols.get(p, ''):{max(map(len, kinds))}}  " if several else "")
+            + " ".join(jobs.records[p].get("overrides") or ()),
+        )
         for p in rows
     ]
     width = max(len(metric), *(len(value) for value, *_ in shown))
     lines = [f"{value:>{width}}  {name:>4}  {what}".rstrip() for value, name, what in shown[:_ROWS]]
     more = [f"... and {len(shown) - _ROWS} more"] if len(shown) > _ROWS else []
-    return [f"{metric:>{width}}  {'job':>4}  settings", *lines, *more]
+    head = f"{'protocol':{max(map(len, kinds))}}  settings" if several else "settings"
+    return [f"{metric:>{width}}  {'job':>4}  {head}", *lines, *more]
 
 
 def _job_of(path: Path, folder: Path) -> str:
@@ -167,9 +189,13 @@ def summary(sweep: Mapping[str, Any], jobs: Jobs) -> str:
     best = jobs.best(metric)
     if best is not None and planned > 1:
         lines[:0] = _table(jobs, metric, folder)
-    if best is not None and planned > 1:
+    kinds = jobs.kinds(metric)
+    for kind in kinds if planned > 1 else ():
+        if (best := jobs.best(metric, kind)) is None:
+            continue
         what = " ".join(jobs.records[best].get("overrides") or ()) or best.name
-        lines.append(f"best by {metric} ({how_chosen(metric)}): {what} with {jobs.metrics[best][metric]:.3f}")
+        word = f"best job, {kind or 'protocol unknown'}," if len(kinds) > 1 else "best"
+        lines.append(f"{word} by {metric} ({how_chosen(metric)}): {what} with {jobs.metrics[best][metric]:.3f}")
     if jobs.waiting:
         lines.append(f"{len(jobs.waiting)} jobs are not in the store; send them later: zsl tracking upload {folder}")
     return "\n".join(lines)

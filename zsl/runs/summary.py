@@ -179,7 +179,9 @@ def protocol(information: Sequence[str]) -> str:
     if is_transductive(information):
         words = ["transductive: all test images were used together"]
     if n := n_labelled(information):
-        words.append(f"the classes of {n} images of unseen classes were given, which are not among the test images")
+        given, are = ("the class of 1 image", "is") if n == 1 else (f"the classes of {n} images", "are")
+        of = "an unseen class was" if n == 1 else "unseen classes were"
+        words.append(f"{given} of {of} given, which {are} not among the test images")
     if "attributes of unseen classes in training" in information:
         words.append("training used the attributes of the unseen classes")
     if any(use.startswith("class prior") for use in information):

@@ -157,8 +157,9 @@ class Store:
         if best is not None:
             counts[f"best/{metric}"] = jobs.metrics[best][metric]
             record = jobs.records[best]
+            of = f", {jobs.protocols.get(best) or 'unknown protocol'}" if len(jobs.kinds(metric)) > 1 else ""
             tags |= {
-                "zsl.best_by": f"{metric} ({how_chosen(metric)})",
+                "zsl.best_by": f"{metric} ({how_chosen(metric)}{of})",
                 "zsl.best_folder": str(best),
                 "zsl.best_overrides": " ".join(record.get("overrides") or ()),
                 "zsl.best_run": (record.get("tracking") or {}).get("run_id"),

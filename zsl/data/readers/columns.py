@@ -44,7 +44,9 @@ class Columns(NamedTuple):
     """(n, q) float64; NaN where a field is empty"""
 
 
-def read_csv(path: Path, text_columns: Callable[[list[str], list[str]], Container[int]]) -> Columns:
+def read_csv(
+    path: Path, text_columns: Callable[[list[str], list[str]], Container[int]], *, may_be_empty: bool = False
+) -> Columns:
     """A CSV with a header; commas, semicolons or tabs, and decimal commas where the whole table has them.
 
     Lines and unnamed columns without any value, as spreadsheets leave them, are left out.
@@ -54,6 +56,8 @@ def read_csv(path: Path, text_columns: Callable[[list[str], list[str]], Containe
     text_columns : callable
         The places of the columns that hold text, which is kept as it stands ("NA", "01"), by the names of all columns
         and the first row. All other columns must hold numbers.
+    may_be_empty : bool
+        Whether a header without any row is a table.
 
     Raises
     ------
@@ -69,14 +73,14 @@ def read_csv(path: Path, text_columns: Callable[[list[str], list[str]], Containe
         rows = _rows(text, delimiter)
         header = [re.sub(r"Unnamed: \d+\Z", "", from_cell(name.strip())) for name in next(rows, (0, []))[1]]
         _, first = next(rows, (0, None))
-        if first is None:
+        if first is None and not (may_be_empty and header):
             raise ValueError("it needs a header and at least one row")
         counted = [float(name) for name in header if _is_number(name)]
         # Whole numbers in order are names: programs that know no better write them.
         in_order = bool(counted) and counted[0] in (0, 1) and bool((np.diff(counted) == 1).all())
         if len(counted) >= max(len(header) - 1, 1) and not in_order:
             raise ValueError(f"its first line holds numbers ({header[-1]}, ...); put a header of column names above")
-        chosen = text_columns(header, first)
+        chosen = text_columns(header, first or [])
         table = _Table(path, header, [i for i in range(len(header)) if i in chosen], delimiter)
         try:
             return table.read(text, ".")
@@ -139,7 +143,7 @@ class _Table:
                 f"{self.path}: {either!r} may mean {whole} or {either.replace(',', '.')}, and no other number of the "
                 f"table tells; {_ONE_MARK}, such as {whole}.0 or {either.replace(',', '.')}0."
             )
-        X = np.array(numbers)
+        X = np.array(numbers).reshape(len(numbers), len(self.names))
         named = np.array([bool(name) for name in self.names], dtype=bool)
         kept = named | ~np.isnan(X).all(axis=0)
         names = [name for name, has in zip(self.names, kept) if has]
