@@ -203,11 +203,11 @@ def test_attributes_that_follow_the_means_are_naming_skill_and_others_are_not():
         ("few images", "7 test images are too few for clusters of 4 classes"),
         (
             "impure clusters",
-            "right for 48% of the images at best and the inductive rule for 79%; clusters need 10% more",
+            "right for 48% of the images at best and the base rule for 79%; clusters need 10% more",
         ),
         (
             "classes alike",
-            "clusters are expected to be right for .*; clusters need 10% more, so the inductive rule answers",
+            "clusters are expected to be right for .*; clusters need 10% more, so the base rule answers",
         ),
     ],
 )

@@ -146,7 +146,7 @@ def naming(
     cluster_accuracy, inverse_temperature = reliability or (1.0, 1.0)
     alone = log_softmax(inverse_temperature * standard_scores(base_scores), axis=1)
     if cautious and (reason := _no_names(statistics, reliability, alone, noise, width, temper)):
-        log.info("naming: %s, so the inductive rule answers", reason)
+        log.info("naming: %s, so the base rule answers", reason)
         return alone
     namer = Namer(statistics, Z, noise, width, temper)
     clustered = _posterior(U, base_scores, statistics, namer, n_starts, cluster_accuracy, seed)
@@ -154,9 +154,9 @@ def naming(
         certain, alone_certain = float(clustered.max(axis=1).mean()), float(np.exp(alone.max(axis=1)).mean())
         used = certain > alone_certain + _MARGIN
         log.info(
-            f"naming: clusters are expected to be right for {certain:.0%} of the images and the inductive rule for "
+            f"naming: clusters are expected to be right for {certain:.0%} of the images and the base rule for "
             f"{alone_certain:.0%}; clusters need {_MARGIN:.0%} more, so "
-            f"{'clusters answer' if used else 'the inductive rule answers'}"
+            f"{'clusters answer' if used else 'the base rule answers'}"
         )
         if not used:
             return alone
@@ -185,7 +185,7 @@ def _no_names(
     at_best = accuracy + (1 - accuracy) / M
     if at_best <= expected + _MARGIN:
         return (
-            f"clusters can be expected to be right for {at_best:.0%} of the images at best and the inductive rule for "
+            f"clusters can be expected to be right for {at_best:.0%} of the images at best and the base rule for "
             f"{expected:.0%}; clusters need {_MARGIN:.0%} more"
         )
     return ""
