@@ -94,6 +94,9 @@ def test_mistakes_with_the_components_end_in_one_sentence(folder, monkeypatch, w
     monkeypatch.syspath_prepend(folder)
     # The modules and the rules that they register are forgotten after each case.
     monkeypatch.setattr(rules, "_RULES", {kind: dict(rules.rules(kind)) for kind in ("attributes", "labels")})
+    # Another test may have a module of this name, too.
+    for name in ("mine", "wrong"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     try:
         out = zsl(*MINE[2:], "tracking=none", *words.split(), cwd=folder)
     finally:
