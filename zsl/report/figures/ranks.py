@@ -53,5 +53,5 @@ def rank_diagram(ranks: Mapping[str, float], n_data: int, title: str, *, ax: Axe
     ax.annotate(
         f"critical difference {width:.1f}", (values[0], -1.0), (0, 3), textcoords="offset points", fontsize=SMALL
     )
-    ax.set_xlabel(f"{title}\nover {n_data} data sets (1 is best)", fontsize=TEXT)
+    ax.set_xlabel(f"{title}\nover {n_data} data sets (1 is best)", fontsize=TEXT, loc="right")
     return ax
