@@ -138,11 +138,13 @@ def test_permutations_and_seeds(cautious):
     assert_allclose(np.exp(base).sum(axis=1), 1)
 
 
-@pytest.mark.parametrize("case", ["one class", "one image", "identical", "zero", "classes alike", "seen alike"])
-def test_degenerate_input(case):
-    X, _, Z, seen = problem(0)
-    if case == "one class":
-        Z = Z[:1]
+DEGENERATE = ["one class", "two classes", "one image", "identical", "zero", "classes alike", "seen alike"]
+
+
+def degenerate(case, X, Z, seen):
+    """Images, classes and statistics that tell little or nothing."""
+    if case in ("one class", "two classes"):
+        Z = Z[: 1 + (case == "two classes")]
     elif case == "one image":
         X = X[:1]
     elif case == "identical":
@@ -153,6 +155,13 @@ def test_degenerate_input(case):
         Z = np.repeat(Z[:1], 4, axis=0)
     else:
         seen = seen._replace(means=np.repeat(seen.means[:1], 20, axis=0))
+    return X, Z, seen
+
+
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_degenerate_input(case):
+    X, _, Z, seen = problem(0)
+    X, Z, seen = degenerate(case, X, Z, seen)
     for cautious in (True, False):
         out = naming(np.zeros((len(X), len(Z))), X, Z, seen, Reliability(0.9, 0.5), cautious=cautious)
         assert out.shape == (len(X), len(Z))

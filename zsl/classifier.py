@@ -315,8 +315,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         if not len(table):
             raise UserError("there is no class to choose from; add some, or take those of training.")
         Z = self.semantics_.transform(class_table.values(table))
-        few = getattr(self, "labelled_", None)  # an older file has none
-        rows, labels = in_front(few, X, table.index)
+        rows, labels = in_front(self.labelled_, X, table.index)
         prediction = self.inference_.predict(self.model_, self.preprocess_.transform(rows), Z, self.statistics_, labels)
         return self.decision_.apply(prediction.last(len(X)))
 

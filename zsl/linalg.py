@@ -60,6 +60,19 @@ def cosines(A: Array, B: Array) -> Array:
     return unit_rows(A) @ unit_rows(B).T
 
 
+def most_similar(A: Array, row: int, n: int) -> Array:
+    """A row of A (C, q) and the n - 1 rows most similar to it by cosine, as ascending positions.
+
+    Examples
+    --------
+    >>> most_similar(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.2], [-1.0, 0.0]]), row=0, n=2)
+    array([0, 2])
+    """
+    order = np.argsort(-cosines(A, A[row : row + 1])[:, 0], kind="stable")
+    # The row itself comes first even if it is zero.
+    return np.sort(np.append(order[order != row][: n - 1], row))
+
+
 def class_sums(X: Array, y: Array, n_classes: int | None = None) -> Array:
     """Sums (C, k) in double precision of the rows of X (n, k) over each class of the labels y (n,).
 

@@ -49,7 +49,7 @@ def read_images(folder: Path, classifier: ZeroShotClassifier, arguments: argpars
             place = {name: m for m, name in enumerate(classes)}
             y = np.array([place.get(name, -1) for name in true_classes(path, files)])
         X = as_matrix(X, str(path), n_columns=classifier.n_features_in_)
-        known = rows_as_labelled(getattr(classifier, "labelled_", None), X)
+        known = rows_as_labelled(classifier.labelled_, X)
         if arguments.truth and known.any():
             y[known] = -1
             print(not_counted(int(known.sum()), path))
@@ -73,7 +73,7 @@ def read_images(folder: Path, classifier: ZeroShotClassifier, arguments: argpars
         X, Z = classifier.preprocess_.transform(data.X), classifier.semantics_.transform(data.Z)
         classifier.statistics_ = seen_statistics(classifier.model_, X, data.y, Z)
     # The run's labels are those that its classifier holds, whatever has become of the file that they were read from.
-    few = getattr(classifier, "labelled_", None)
+    few = classifier.labelled_
     aside = left_out(few, data.X_unseen)
     if few and len(aside) < len(few[1]):
         raise UserError(

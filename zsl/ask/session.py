@@ -9,6 +9,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.classifier import ZeroShotClassifier
+from zsl.data.class_table import values
 from zsl.data.labelled import in_front
 from zsl.errors import UserError
 from zsl.inference import Inference, rules
@@ -43,11 +44,11 @@ class Session:
                 "it again with inference=asked."
             )
         table = classifier.class_attributes()
-        rows, labels = in_front(getattr(classifier, "labelled_", None), X, table.index)
+        rows, labels = in_front(classifier.labelled_, X, table.index)
         known = np.empty(0, np.int64) if labels is None else labels[: len(rows) - len(X)]
         rule = rules.find("labels", "asked")
         inference = Inference(labels="asked", settings=classifier.inference_.settings)
-        Z = classifier.semantics_.transform(np.ascontiguousarray(table.to_numpy(np.float64)))
+        Z = classifier.semantics_.transform(values(table))
         ready = classifier.preprocess_.transform(rows)
         base = inference.predict(classifier.model_, ready, Z, classifier.statistics_).stages[-2].scores
         settings = {k: v for k, v in inference.setting(rule).items() if k != "base"}

@@ -18,7 +18,7 @@ from zsl.checks import Array, Count, Seed
 from zsl.data.readers.files import read_lines
 from zsl.data.table import ImageTable, Split
 from zsl.errors import UserError
-from zsl.linalg import cosines
+from zsl.linalg import most_similar
 
 
 def auto(table: ImageTable, *, name: str = "auto", seed: Seed = 0) -> Split:
@@ -118,10 +118,7 @@ def alike(
     gaps = table.gaps
     known = np.where(gaps, 0, table.attributes)
     centred = np.where(gaps, 0, known - known.sum(axis=0) / np.maximum((~gaps).sum(axis=0), 1))
-    first = rng.integers(len(centred))
-    order = np.argsort(-cosines(centred, centred[first : first + 1])[:, 0], kind="stable")
-    # The first class itself leads even if its centred row is zero.
-    unseen = np.sort([first, *order[order != first][: n_unseen - 1]])
+    unseen = most_similar(centred, int(rng.integers(len(centred))), n_unseen)
     return hold_out(table, unseen, rng, name, {"n_unseen": n_unseen, "seed": seed})
 
 

@@ -76,10 +76,16 @@ def evaluate(
     )
 
 
+def _dictionaries(model: Any) -> tuple[int | None, int | None]:
+    """How many visual dictionaries a model has, and how many atoms each; None for other models."""
+    parts = members(model) if hasattr(model, "Dx_") else []
+    return (len(parts), len(parts[0].Dx_)) if parts else (None, None)
+
+
 def sizes(data: ZeroShotData, model: Any) -> dict[str, int]:
     """How many images, classes, features, attributes, dictionaries and atoms of each a run has."""
-    parts = members(model) if hasattr(model, "Dx_") else []
-    atoms = {"dictionaries": len(parts), "atoms": len(parts[0].Dx_)} if parts else {}
+    n, r = _dictionaries(model)
+    atoms = {} if n is None or r is None else {"dictionaries": n, "atoms": r}
     return {
         "training_images": len(data.X), "seen_classes": len(data.seen), "test_images": len(data.X_unseen),
         "unseen_classes": len(data.unseen), "features": data.X.shape[1], "attributes": data.attributes.shape[1],
@@ -96,6 +102,7 @@ def result_key(
 ) -> dict[str, Any]:
     """What the result is a result of. Two results with the same key are repetitions of one experiment."""
     config, model = setup.config, fitted.model_
+    n, r = _dictionaries(model)
     information = [
         "images and attributes of seen classes",
         "attributes of unseen classes",
@@ -123,8 +130,8 @@ def result_key(
         "split": {"name": data.split, **data.key.get("split", {})},
         "model": {
             **{k: v for k, v in config["model"].items() if k != "grid"},
-            "n_atoms_used": len(members(model)[0].Dx_) if hasattr(model, "Dx_") else None,
-            "n_dictionaries_used": len(members(model)) if hasattr(model, "Dx_") else None,
+            "n_atoms_used": r,
+            "n_dictionaries_used": n,
             "lam_used": getattr(model, "lam_", None),
         },
         "inference": fitted.inference_.record(model),

@@ -19,10 +19,9 @@ import numpy as np
 from scipy.special import softmax
 
 from zsl.checks import Array, Count, NonNegative, Seed, as_matrix, check_arguments
-from zsl.inference.clusters import NARROW, estimate_together, k_means_start
+from zsl.inference.clusters import NARROW, estimate_together, without_names
 from zsl.inference.labels import checked_labels, standard_scores
-from zsl.inference.mixture import expectation_maximisation
-from zsl.inference.namer import Namer
+from zsl.inference.namer import EMPTY, Namer
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.inference.statistics import SeenStatistics
 from zsl.linalg import sinkhorn
@@ -43,7 +42,7 @@ _REPEATED = 0.3
 _LABELLED, _EXPECTED = 10.0, 100.0
 # A name that is not impossible keeps this probability at least.
 _LEAST = 1e-9
-# Weight of the base scores where the clusters do not tell classes apart.
+# Weight of the base scores, which decide between classes of the same probability only.
 _TIE = 1e-9
 
 WORTH_ASKING = 0.01
@@ -96,18 +95,13 @@ class Clusters:
         Z = as_matrix(Z_unseen, "Z_unseen", n_rows=scores.shape[1]).astype(np.float64, copy=False)
         rng = np.random.default_rng(seed)
         self.S, self.kappa = standard_scores(scores), NARROW * statistics.concentration
-        starts = [k_means_start(U, len(Z), rng) for _ in range(n_starts)]
-        found = max(
-            (expectation_maximisation(U, means, self.kappa, np.zeros_like(self.S), tol=1e-6) for means in starts),
-            key=lambda mixture: mixture.objective[-1],
-        )
+        starts = (without_names(U, len(Z), self.kappa, rng) for _ in range(n_starts))
+        found = max(starts, key=lambda mixture: mixture.objective[-1])
         self.means, self.P = found.means, found.P
         self.of = found.P.argmax(axis=1)
-        namer, sizes = Namer(statistics, Z, _NOISE, _WIDTH, temper), found.P.sum(axis=0)[:, None]
-        # A cluster without images has no mean; the mean of the seen classes in its place favours no name.
-        means = np.where(sizes > _LEAST, found.P.T @ U / np.maximum(sizes, _LEAST), namer.origin)
-        evidence = prior_weight * found.P.T @ self.S / np.maximum(sizes, _LEAST)
-        weights = np.maximum(namer.names(means, rng).N, _LEAST) * np.exp(evidence)
+        namer = Namer(statistics, Z, _NOISE, _WIDTH, temper)
+        evidence = prior_weight * found.P.T @ self.S / np.maximum(found.P.sum(axis=0)[:, None], EMPTY)
+        weights = np.maximum(namer.of_clusters(found.P, U, rng).N, _LEAST) * np.exp(evidence)
         self.names = (1 - _DOUBT) * weights / weights.sum(axis=1, keepdims=True) + _DOUBT / len(Z)
         self.expected = min(_EXPECTED, 0.5 * len(U) / len(Z)) * namer.expected
 
@@ -228,7 +222,7 @@ def asked(
     prior_weight : float >= 0
         Weight of a cluster's mean standardised base scores in the log-posterior of its name.
     temper : float >= 0
-        How much a likelihood of :class:`zsl.inference.naming.Namer` counts.
+        How much a likelihood of :class:`zsl.inference.namer.Namer` counts.
     seed : int >= 0
         Seed of k-means++ and, above seven classes, of the sampler of names.
 
@@ -257,5 +251,5 @@ def asked(
         base_scores, X, Z_unseen, statistics, n_starts=n_starts, prior_weight=prior_weight, temper=temper, seed=seed
     )
     P = clusters.posterior(checked_labels(labelled, *clusters.S.shape))
-    # Only the base scores tell classes apart where there are fewer images than classes.
+    # Base scores decide between classes that have the same probability.
     return np.log(np.maximum(P, np.finfo(float).tiny)) + _TIE * clusters.S

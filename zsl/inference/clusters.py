@@ -33,12 +33,13 @@ def clusterings(U: Array, base_scores: Array, kappa: float, n_starts: int, rng: 
         for factor in (1, NARROW)
         for weight in (1.0, 0.0)
     ]
-    for k in range(n_starts):
-        means = k_means_start(U, base_scores.shape[1], rng)
-        found.append(
-            expectation_maximisation(U, means, kappa * (1 if k < n_starts // 3 else NARROW), 0 * prior, tol=1e-6)
-        )
-    return found
+    factors = (1 if k < n_starts // 3 else NARROW for k in range(n_starts))
+    return found + [without_names(U, base_scores.shape[1], factor * kappa, rng) for factor in factors]
+
+
+def without_names(U: Array, n: int, kappa: float, rng: np.random.Generator) -> Mixture:
+    """A clustering of unit rows U (L, p) into n clusters of concentration kappa > 0, by EM from k-means++ alone."""
+    return expectation_maximisation(U, k_means_start(U, n, rng), kappa, np.zeros((len(U), n)), tol=1e-6)
 
 
 def k_means_start(U: Array, n: int, rng: np.random.Generator) -> Array:

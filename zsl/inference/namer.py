@@ -23,6 +23,9 @@ from zsl.checks import Array
 from zsl.inference.statistics import SeenStatistics
 from zsl.linalg import squared_distances, unit_rows
 
+EMPTY = 1e-9
+"""The size up to which a cluster is without images"""
+
 # Up to so many classes all assignments are compared: 5040 of them.
 _EXACT_UP_TO = 7
 # Steps of the Metropolis sampler above, and those before the first that counts.
@@ -91,6 +94,12 @@ class Namer:
         classes = np.arange(len(L))
         pairs = G[pi[..., :, None], pi[..., None, :]]
         return L[pi, classes].sum(axis=-1) - 0.5 * (self.precision * pairs).sum(axis=(-2, -1))
+
+    def of_clusters(self, P: Array, U: Array, rng: np.random.Generator) -> Names:
+        """The posterior of the names of clusters with posterior P (L, M) over unit rows U (L, p)."""
+        sizes = P.sum(axis=0)[:, None]
+        # A cluster without images has no mean; the mean of the seen classes in its place favours no name.
+        return self.names(np.where(sizes > EMPTY, P.T @ U / np.maximum(sizes, EMPTY), self.origin), rng)
 
     def names(self, means: Array, rng: np.random.Generator) -> Names:
         """The posterior of the names of clusters with these means (M, p)."""

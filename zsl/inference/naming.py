@@ -58,9 +58,7 @@ def naming_skill(statistics: SeenStatistics, n_unseen: int, noise: float, width:
         return 0.0
     gains = []
     for held in held_out_sets(statistics.attributes, size):
-        kept = np.setdiff1d(np.arange(C), held)
-        others = statistics._replace(means=statistics.means[kept], attributes=statistics.attributes[kept])
-        namer = Namer(others, statistics.attributes[held], noise, width, temper)
+        namer = Namer(statistics.without(held), statistics.attributes[held], noise, width, temper)
         N = namer.names(statistics.means[held], np.random.default_rng(0)).N
         gains.append(np.log(np.maximum(np.diag(N), _LEAST_PROBABILITY)).mean() / np.log(size) + 1)
     return float(np.mean(gains))
@@ -205,10 +203,7 @@ def _posterior(
     M = base_scores.shape[1]
     posteriors, evidence = [], []
     for found in clusterings(U, base_scores, statistics.concentration, n_starts, rng):
-        sizes = found.P.sum(axis=0)
-        # A cluster without images has no mean; the mean of the seen classes in its place favours no name.
-        means = np.where(sizes[:, None] > 1e-9, found.P.T @ U / np.maximum(sizes, 1e-9)[:, None], namer.origin)
-        names = namer.names(means, rng)
+        names = namer.of_clusters(found.P, U, rng)
         # An image is in a wrong cluster with the probability that held-out seen classes show.
         posteriors.append((cluster_accuracy * found.P + (1 - cluster_accuracy) / M) @ names.N)
         evidence.append(names.evidence)

@@ -10,17 +10,16 @@ from scipy.optimize import linear_sum_assignment, minimize_scalar
 from scipy.special import logsumexp
 
 from zsl.checks import Array
-from zsl.inference.clusters import k_means_start
+from zsl.inference.clusters import NARROW, without_names
 from zsl.inference.labels import standard_scores
-from zsl.inference.mixture import expectation_maximisation
 from zsl.inference.statistics import Reliability, SeenStatistics, seen_statistics
-from zsl.linalg import cosines
+from zsl.linalg import most_similar
 
 if TYPE_CHECKING:
     from zsl.inference.inference import Inference
 
-# Sets of seen classes that are held out; the images of the first of them are clustered, from several starts.
-_N_SETS, _N_CLUSTERED, _N_STARTS = 20, 6, 2
+# Sets of seen classes that are held out, and those of them whose images are clustered.
+_N_SETS, _N_CLUSTERED = 20, 6
 # Classes of a set and images of a class at most, so that large data cost seconds.
 _MAX_CLASSES, _MAX_IMAGES = 20, 60
 _LOG_INVERSE_TEMPERATURE = (-3.0, 2.0)
@@ -51,9 +50,7 @@ def held_out_sets(attributes: Array, size: int, n_sets: int = _N_SETS, seed: int
     sets = []
     for k in range(n_sets):
         if k % 2:
-            first = rng.integers(len(attributes))
-            similarity = cosines(attributes, attributes[first : first + 1])[:, 0]
-            sets.append(np.sort(np.argsort(-similarity, kind="stable")[:size]))
+            sets.append(most_similar(attributes, int(rng.integers(len(attributes))), size))
         else:
             sets.append(np.sort(rng.permutation(len(attributes))[:size]))
     return sets
@@ -99,14 +96,11 @@ def reliability(statistics: SeenStatistics, X: Array, y: Array, n_unseen: int) -
     for k, held in enumerate(held_out_sets(statistics.attributes, size)):
         mine = np.isin(labels, held)
         images, truth = U[mine], np.searchsorted(held, labels[mine])
-        kept = np.setdiff1d(np.arange(C), held)
-        others = statistics._replace(means=statistics.means[kept], attributes=statistics.attributes[kept])
-        scores.append((standard_scores(images @ others.prototypes(statistics.attributes[held]).T), truth))
+        prototypes = statistics.without(held).prototypes(statistics.attributes[held])
+        scores.append((standard_scores(images @ prototypes.T), truth))
         if k < _N_CLUSTERED:
-            for j in range(_N_STARTS):
-                means = k_means_start(images, size, np.random.default_rng(j))
-                kappa = (1 + j) * statistics.concentration
-                found = expectation_maximisation(images, means, kappa, np.zeros((len(images), size)), tol=1e-6)
+            for j, factor in enumerate((1, NARROW)):
+                found = without_names(images, size, factor * statistics.concentration, np.random.default_rng(j))
                 cluster_accuracy.append(best_named(found.P, truth))
     return Reliability(float(np.mean(cluster_accuracy)), _inverse_temperature(scores))
 

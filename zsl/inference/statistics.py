@@ -62,6 +62,12 @@ class SeenStatistics(NamedTuple):
         """Mean cosine of a seen image and the mean direction of its class, averaged over classes."""
         return float(np.linalg.norm(self.means, axis=1).mean())
 
+    def without(self, held: Array) -> SeenStatistics:
+        """The statistics with the means and attributes of the classes that are not in ``held`` only."""
+        return self._replace(
+            means=np.delete(self.means, held, axis=0), attributes=np.delete(self.attributes, held, axis=0)
+        )
+
     def directions(self, X: Array) -> Array:
         """Whitened images (L, p), scaled to unit length, of images X (L, p)."""
         return unit_rows(as_matrix(X, "X", n_columns=len(self.W)) @ self.W)

@@ -270,7 +270,7 @@ def _work(arguments: argparse.Namespace) -> None:
         from zsl.predict.evaluation import Evaluation, not_counted, true_classes
 
         path = arguments.input.expanduser()
-        own = rows_as_labelled(getattr(classifier, "labelled_", None), X)
+        own = rows_as_labelled(classifier.labelled_, X)
         given = int(own.sum())
         truth = ["" if labelled else name for name, labelled in zip(true_classes(path, rows), own)]
         counted = Evaluation(truth, [str(name) for name in names], path)

@@ -148,7 +148,10 @@ def restore(fitted: Any, path: Path, allow: tuple[str, ...]) -> None:
         names, rows, columns = state.pop("table")
         if any(callable(getattr(type(fitted), name, None)) for name in state):
             raise ValueError("it replaces a method")
-        fitted.__dict__.update(state, attributes_=pd.DataFrame(rows, pd.Index(names, dtype=object), columns))
+        # A file of an older version has no labelled images.
+        fitted.__dict__.update(
+            {"labelled_": None, **state}, attributes_=pd.DataFrame(rows, pd.Index(names, dtype=object), columns)
+        )
         if not np.isfinite(fitted.predict_stages(fitted.example_).scores).all():
             raise ValueError("its scores are not finite")
     except Exception as error:  # parts that do not fit together fail in many ways
