@@ -50,7 +50,7 @@ FENCES = {
     "mlflow": {"tracking", "predict"},
     "matplotlib": {"report"},
     "plotly": {"report"},
-    "torch": {"extract", "models"},
+    "torch": {"extract", "models", "describe"},
     "onnxruntime": {"extract"},
     "spams": {"bench"},
     "hydra": {"config", "main", "experiment"},
