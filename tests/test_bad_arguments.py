@@ -13,9 +13,8 @@ from zsl import evaluation, inference
 from zsl.errors import UserError
 from zsl.inference import rules
 from zsl.inference.entropy import soft_assignment
-from zsl.inference.labels import standard_scores
 from zsl.inference.statistics import seen_statistics
-from zsl.linalg import unit_rows
+from zsl.linalg import standard_scores, unit_rows
 from zsl.models import CoupledDictionaries
 
 N, P, Q, M = 20, 8, 4, 3

@@ -8,10 +8,9 @@ from zsl.errors import UserError
 from zsl.inference.entropy import soft_assignment
 from zsl.inference.feature_space import confident_means
 from zsl.inference.hubs import csls, inverted_softmax
-from zsl.inference.labels import standard_scores
 from zsl.inference.mixture import expectation_maximisation, mixture, spread_features
 from zsl.inference.statistics import SeenStatistics
-from zsl.linalg import sinkhorn, unit_rows
+from zsl.linalg import sinkhorn, standard_scores, unit_rows
 
 
 def problem(seed=0, L=90, M=3, p=8, noise=0.35):

@@ -13,12 +13,11 @@ from sklearn.metrics import log_loss
 
 from zsl.inference import namer as module
 from zsl.inference.clusters import clusterings, estimate_together, k_means_start
-from zsl.inference.labels import standard_scores
 from zsl.inference.namer import Namer
 from zsl.inference.naming import naming, naming_skill
 from zsl.inference.reliability import best_named, held_out_sets, reliability
 from zsl.inference.statistics import Reliability, SeenStatistics
-from zsl.linalg import squared_distances, unit_rows
+from zsl.linalg import squared_distances, standard_scores, unit_rows
 
 
 def problem(seed=0, C=20, M=4, q=12, p=15, n=30, noise=0.2):

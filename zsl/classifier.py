@@ -51,7 +51,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         How predicted attributes become classes: a preset (``auto``, ``aag``, ``aaw``, ``taaw``, ``own``, ``inductive``,
         ``transductive``), the name of a label rule, or an :class:`zsl.inference.Inference`.
     preprocess : Preprocess, optional
-        Pre-processing of the features; by default centring and unit length.
+        Pre-processing of the features; by default centring and unit length (no centring for CLIP's own rule).
     semantics : Preprocess, optional
         Pre-processing of the attributes; by default centring and unit length. Missing attributes (NaN) take the mean
         of the seen classes.
@@ -173,12 +173,14 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         """
         for classifier in classifiers:
             classifier._check()
-        for group in alike(range(len(classifiers)), lambda i: classifiers[i]._key("preprocess", "semantics")):
-            first = classifiers[group[0]]
-            feature, semantics = (clone(part or Preprocess()) for part in (first.preprocess, first.semantics))
+        for group in alike(range(len(classifiers)), lambda i: classifiers[i]._transforms()):
+            feature, semantics = map(clone, classifiers[group[0]]._transforms())
             ready = preprocess(data, feature, semantics)
-            members = alike(group, lambda i: classifiers[i]._key("model"))
+            members = alike(group, lambda i: [classifiers[i].model])
             models = [clone(classifiers[m[0]]._model(), safe=False) for m in members]
+            for model in models:
+                if hasattr(model, "set_blocks"):
+                    model.set_blocks(feature.sizes_, semantics.sizes_)
             # Where every class is seen, the seen classes are the ones to choose from.
             Z_unseen = ready.Z_unseen if len(ready.unseen) else ready.Z_seen
             for which, model in zip(members, fit_all(models, ready.X, ready.y, ready.Z, Z_unseen)):
@@ -211,9 +213,9 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     def _inference(self) -> Inference:
         return Inference.preset(self.inference) if isinstance(self.inference, str) else self.inference
 
-    def _key(self, *names: str) -> str:
-        parts = [getattr(self, name) for name in names]
-        return repr([(type(p), sorted(p.get_params().items()) if hasattr(p, "get_params") else id(p)) for p in parts])
+    def _transforms(self) -> tuple[Preprocess, Preprocess]:
+        default = Preprocess(centre=getattr(self._model(), "centred", True))
+        return self.preprocess or default, self.semantics or default
 
     def _describe(self, data: ZeroShotData) -> None:
         """Keep the table of classes, and what scikit-learn expects of a fitted estimator."""

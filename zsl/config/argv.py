@@ -91,13 +91,14 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
        ``dataset=sun -m model.lam=1`` would be refused.
     2. Number-like options quoted: ``split=645_72`` is the integer 64572 in Hydra's grammar (hydra issue 1163).
     3. ``++`` before settings of a component of the user's own, whose YAML need not list them.
-    4. ``~`` at the beginning of a value expanded, and values quoted that Hydra's grammar reads only within quotes.
+    4. ``feature=[A,B]`` as ``feature=own feature.name='A+B'``: both beside each other. Hydra would merge two files.
+    5. ``~`` at the beginning of a value expanded, and values quoted that Hydra's grammar reads only within quotes.
     """
     flags, overrides, rest = [], [], list(argv)
     while rest:
         token = rest.pop(0)
         if token == "--":
-            overrides += [quote_options(t) for t in rest]
+            overrides += [quote_options(t) for word in rest for t in _several_features(word)]
             break
         if token.startswith("-"):
             flag, equals, value = token.partition("=")
@@ -106,8 +107,19 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
             if takes_value and not (token in _WORD_FLAGS and "=" in rest[0]):
                 flags.append(_at_home(rest.pop(0)))
         else:
-            overrides.append(quote_options(token))
+            overrides += [quote_options(t) for t in _several_features(token)]
     return flags + [_addable(o, overrides) for o in overrides]
+
+
+def _several_features(override: str) -> list[str]:
+    """``feature=[A,B]`` as two overrides; any other override alone."""
+    match = re.match(r"feature=\[([^\[\]]*)\]$", override.strip())
+    names = [name.strip().strip("'\"") for name in match[1].split(",")] if match else []
+    if match is None:
+        return [override]
+    if not all(re.fullmatch(r"[\w.@:/-]+", name) for name in names):
+        raise UserError(f"{override} is not a list of features; write feature=[NAME,NAME].")
+    return ["feature=own", f"feature.name='{'+'.join(names)}'"]
 
 
 def _addable(override: str, overrides: list[str]) -> str:

@@ -21,7 +21,7 @@ from zsl.errors import UserError, did_you_mean
 
 _LINE = re.compile(r"(?P<indent> *)(?P<key>[\w.]+):(?P<value>[^#]*?)?(?:(?:^|\s)#\s*(?P<comment>.*))?$")
 _DEFAULT = re.compile(r"\s*- (?:override /)?(?P<key>\w+)(?:@[\w.]+)?: *(?P<value>\S*)(?:\s+#\s*(?P<comment>.*))?$")
-_SHARED = re.compile(r"/?(\w+)@\w+")
+_SHARED = re.compile(r"/?(\w+)@(\w+)")
 _SIBLING = re.compile(r"^  - (\w+)$", re.M)  # an option of the same group, on which a file builds
 _PARAMETER = re.compile(r"^(?P<names>\w+(?:, \w+)*)(?: : (?P<kind>.+))?$")
 _EXAMPLES = """\
@@ -76,21 +76,23 @@ def keys_of(group: str, option: str) -> tuple[Key, ...]:
     builds = "zsl.inference.inference.Inference" if group == "inference" else target[1] if target else ""
     kinds = _parameters(builds) if builds else {}
     own = [_completed(key, kinds.get(key.name.rpartition(".")[2])) for key in _keys(path, f"{group}." if group else "")]
-    inherited = [key for name in _SHARED.findall(text) for key in _shared(name, group)]
+    inherited = [key for name, place in _SHARED.findall(text) for key in _shared(name, group, place)]
     inherited += [key for name in _SIBLING.findall(text) if name != "_self_" for key in keys_of(group, name)]
     named = {key.name for key in own}
     found = [key for key in inherited if key.name not in named] + own
     return tuple(sorted(found, key=lambda key: key.name.startswith("dataset.semantics.")))  # the longest list last
 
 
-def _shared(name: str, group: str) -> list[Key]:
-    """The keys of a file beside the groups, such as ``preprocess.yaml``."""
+def _shared(name: str, group: str, place: str) -> list[Key]:
+    """The keys of a file beside the groups, such as ``preprocess.yaml``, at the ``place`` where it is used."""
     path = conf_dir() / f"{name}.yaml"
     if not path.is_file() or name == group:
         return []
     text = path.read_text(encoding="utf-8")
-    below = [key for other in _SHARED.findall(text) for key in _shared(other, group)]
+    below = [key for other, its_place in _SHARED.findall(text) for key in _shared(other, group, its_place)]
     prefix = "dataset.semantics." if group in ("", "dataset") else f"{group}."
+    if place == "_global_":
+        prefix = ""
     own = _keys(path, prefix)
     target = re.search(r"^_target_: (\S+)", text, re.M)
     of_all = (

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from zsl.checks import Array, as_matrix
+from zsl.data.semantics import blocks_of, class_rows_of
 from zsl.data.table import ImageTable, Split, check_labels
 from zsl.errors import UserError
 
@@ -55,6 +56,10 @@ class ZeroShotData:
     Z_images: Array | None = None
     """(n, q) each training image's own attributes, where the dataset has them; NaN is missing"""
     attribute_names: tuple[str, ...] = ()
+    feature_blocks: tuple[int, ...] = ()
+    """Numbers of columns of each network's features, where there are several"""
+    attribute_blocks: tuple[int, ...] = ()
+    """Numbers of columns of each kind of attributes, where there are several"""
     validation: tuple[tuple[Array, Array], ...] = ()
     """Published (training, validation) classes, as positions in ``seen``"""
     notes: tuple[str, ...] = ()
@@ -134,7 +139,7 @@ class ZeroShotData:
                 )
             y[part] = np.where(known, np.searchsorted(classes, labels), -1)
         folds, unused = _published_folds(table, seen)
-        attributes, Z_images, kept, semantics = _semantics(table, split, seen, missing)
+        attributes, Z_images, kept, semantics = class_rows_of(table, split, seen, missing)
         names = table.image_names
         return cls(
             name=table.name,
@@ -152,6 +157,8 @@ class ZeroShotData:
             unseen=unseen,
             Z_images=Z_images,
             attribute_names=tuple(table.attribute_names[a] for a in kept) if table.attribute_names else (),
+            feature_blocks=table.feature_blocks,
+            attribute_blocks=blocks_of(kept, table.attribute_blocks),
             validation=folds,
             notes=(*table.row_numbers(), *unused),
             names_unseen=tuple(names[i] for i in split.test_unseen) if names else (),
@@ -278,57 +285,6 @@ class ZeroShotData:
 def _known(values: Array) -> Array:
     """``values`` with 0 where they are missing (NaN); infinite values stay, to be refused."""
     return np.nan_to_num(values, posinf=np.inf, neginf=-np.inf)
-
-
-def _semantics(
-    table: ImageTable, split: Split, seen: Array, missing: Literal["mean", "drop", "keep"]
-) -> tuple[Array, Array | None, Array, dict[str, Any]]:
-    """Class rows and rows of training images (NaN is missing), the attributes kept, and what the record says."""
-    Z, rows = np.array(table.attributes, dtype=np.float64), table.image_attributes
-    gaps = np.zeros(Z.shape, bool) if table.missing is None else np.array(table.missing)
-    record: dict[str, Any] = {"source": table.semantics, "image_level": rows is not None}
-    absent = int(gaps.sum())
-    if rows is not None:
-        trains = np.zeros(len(rows), bool)
-        trains[split.trainval] = True
-        known = ~np.isnan(rows)
-        for c in range(len(Z)):
-            mine = table.labels == c
-            if c in seen:
-                mine &= trains
-            n = known[mine].sum(axis=0)
-            gaps[c] = n == 0
-            Z[c] = np.where(known[mine], rows[mine], 0).sum(axis=0) / np.maximum(n, 1)
-        absent = int((~known).sum())
-        record["class_rows"] = "means over images: of a seen class its training images, of an unseen class all"
-    kept = np.arange(Z.shape[1])
-    if absent or gaps.any():
-        record["missing"] = {"values": absent, "classes_without": int(gaps.any(axis=1).sum()), "treated": missing}
-        unknown = gaps.any(axis=0) | (np.isnan(rows).any(axis=0) if rows is not None else False)
-        if missing == "drop":
-            kept = np.flatnonzero(~unknown)
-            record["missing"]["attributes_left"] = len(kept)
-            if not kept.size:
-                raise UserError(
-                    f"{table.name}: every attribute has a missing value, so none is left; "
-                    "use dataset.semantics.missing=mean."
-                )
-        elif missing == "keep":
-            if np.isnan(Z).any() or (rows is not None and np.isnan(rows[split.trainval]).any()):
-                raise UserError(
-                    f"{table.name}: missing attributes hold no number that could be kept; "
-                    "use dataset.semantics.missing=mean or drop."
-                )
-        else:
-            without = np.flatnonzero(gaps[seen].all(axis=0))
-            if without.size:
-                raise UserError(
-                    f"{table.name}: attribute {without[0] + 1} has no value for any seen class; "
-                    "use dataset.semantics.missing=drop."
-                )
-            Z[gaps] = np.nan
-    Z_images = None if rows is None else rows[split.trainval][:, kept].astype(np.float64)
-    return np.ascontiguousarray(Z[:, kept]), Z_images, kept, record
 
 
 def _published_folds(table: ImageTable, seen: Array) -> tuple[tuple[tuple[Array, Array], ...], list[str]]:

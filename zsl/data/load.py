@@ -8,6 +8,7 @@ from typing import Any
 
 from zsl.checks import check_value
 from zsl.config.objects import build, locate
+from zsl.data.beside import beside
 from zsl.data.table import ImageTable
 from zsl.errors import UserError
 
@@ -24,14 +25,21 @@ def load_transforms(
 
 
 def load_table(dataset: Mapping[str, Any], feature: str, source: str | None, allow: Iterable[str] = ()) -> ImageTable:
-    """Every image of a dataset before any split; ``source`` names one of its attribute tables, ``None`` its default."""
+    """Every image of a dataset before any split; ``source`` names one of its attribute tables, ``None`` its default.
+
+    Features of several networks, ``A+B``, are read one after the other and stand beside each other.
+    """
     check_value(str | None, source, "dataset.semantics.source")
     check_value(str, feature, "feature.name")
-    given = {} if source is None else {"semantics": source}
     target = dataset.get("_target_")
     parameters = inspect.signature(locate(target, "dataset", allow)).parameters.values()
     if not any(p.name == "feature" or p.kind is p.VAR_KEYWORD for p in parameters):
         raise UserError(f"{target} has no parameter feature, the name of the features to read; add it to the function.")
+    return beside([_read(dataset, one, source, allow) for one in feature.split("+")])
+
+
+def _read(dataset: Mapping[str, Any], feature: str, source: str | None, allow: Iterable[str]) -> ImageTable:
+    target, given = dataset["_target_"], {} if source is None else {"semantics": source}
     try:
         table = build(dataset, "dataset", skip=("semantics", "shuffle_attributes"), allow_targets=allow,
                       feature=feature, **given)  # fmt: skip

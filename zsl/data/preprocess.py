@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import FLOAT_DTYPES, check_is_fitted, validate_data
 
-from zsl.checks import Array, Count, Positive, check_fields
+from zsl.checks import Array, Count, NonNegative, Positive, check_fields
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
 from zsl.linalg import scaled_near_one
@@ -38,11 +39,19 @@ class Preprocess(TransformerMixin, BaseEstimator):
         Keep this many principal components of the rows given to :meth:`fit` (needs ``centre``).
     dtype : "float64" or "float32"
         Precision of the result, and so of the sparse codes.
+    block_weights : sequence of float, optional
+        The share of each block of columns in the squared length of a row, where ``fit`` is given several ``blocks``,
+        such as the features of two networks. All steps are done on each block by itself, and the blocks are multiplied
+        by the square roots of these numbers, which are divided by their sum. Default: equal shares.
 
     Attributes
     ----------
     fill_, mean_, scale_, components_ : arrays or None
-        What the steps learned: (p,), (p,), (p,) and (pca, p).
+        What the steps learned: (p,), (p,), (p,) and (pca, p). Of several blocks only ``fill_`` is set.
+    blocks_ : list of Preprocess
+        The pre-processing of each block; empty where there is one.
+    sizes_ : list of int
+        The number of columns that each block has in the result.
 
     Examples
     --------
@@ -57,25 +66,42 @@ class Preprocess(TransformerMixin, BaseEstimator):
     power: Positive | None = None
     pca: Count | None = None
     dtype: Literal["float64", "float32"] = "float64"
+    block_weights: Sequence[NonNegative] | None = None
 
     fill_: Array = field(init=False)
     mean_: Array | None = field(init=False)
     scale_: Array | None = field(init=False)
     components_: Array | None = field(init=False)
+    blocks_: list[Preprocess] = field(init=False)
+    sizes_: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def fit(self, X: Array, y: Any = None) -> Preprocess:
+    def fit(self, X: Array, y: Any = None, blocks: Sequence[int] = ()) -> Preprocess:
         """Learn from the training rows X (n, p); ``y`` is not used.
+
+        Parameters
+        ----------
+        blocks : sequence of int
+            The sizes of the blocks of columns, where there are several.
 
         Raises
         ------
         UserError
-            If ``pca`` is larger than the rows allow.
+            If ``pca`` is larger than the rows allow, or ``block_weights`` has not one number for each block.
         """
         check_fields(self)
         X = validate_data(self, X, dtype=FLOAT_DTYPES, ensure_all_finite="allow-nan")
+        self.mean_ = self.scale_ = self.components_ = None
+        weights = self._weights(max(len(blocks), 1))
+        self.blocks_ = []
+        if len(weights) > 1:
+            alone = clone(self).set_params(block_weights=None)
+            self.blocks_ = [clone(alone).fit(part) for part in _split(X, blocks)]
+            self.fill_ = np.concatenate([part.fill_ for part in self.blocks_])
+            self.sizes_ = [part.sizes_[0] for part in self.blocks_]
+            return self
         missing = np.isnan(X)
         if missing.any():
             known = [X[~missing[:, a], a] for a in range(X.shape[1])]
@@ -84,7 +110,6 @@ class Preprocess(TransformerMixin, BaseEstimator):
             self.fill_ = X.mean(axis=0, dtype=np.float64)
         given, X = X, self._powered(self.filled(X))
         self.mean_ = X.mean(axis=0) if self.centre else None
-        self.scale_ = None
         if self.standardise:
             deviation = X.std(axis=0)
             # A column that varies by rounding only would be blown up to noise.
@@ -95,30 +120,40 @@ class Preprocess(TransformerMixin, BaseEstimator):
                 f"values as large as {np.abs(X).max():.0e} have no mean or deviation in float64; divide them, or mark "
                 "missing values by NaN."
             )
-        self.components_ = None
-        self.check(X.shape)
         if self.pca is not None:
+            if not self.centre:
+                raise UserError("pca needs centre=true: principal axes are those of centred data.")
+            if self.pca > min(X.shape):
+                raise UserError(f"pca={self.pca} is more than the training data allow: {min(X.shape)}.")
             X = self._scaled(X if X is not given else X.copy())
             from sklearn.decomposition import PCA
 
             # The covariance solver is exact and deterministic, and cheap where images outnumber features.
             solver = "covariance_eigh" if X.shape[0] > X.shape[1] else "full"
             self.components_ = PCA(self.pca, svd_solver=solver).fit(X).components_
+        self.sizes_ = [self.pca or X.shape[1]]
         return self
 
-    def check(self, shape: tuple[int, ...]) -> None:
-        """Raise the UserError that :meth:`fit` would raise for rows of this shape (n, p)."""
-        if self.pca is None:
-            return
-        if not self.centre:
-            raise UserError("pca needs centre=true: principal axes are those of centred data.")
-        if self.pca > min(shape):
-            raise UserError(f"pca={self.pca} is more than the training data allow: {min(shape)}.")
+    def _weights(self, n: int) -> Array:
+        """The share of each of n blocks, of sum 1."""
+        given = np.ones(n) if self.block_weights is None else np.array(self.block_weights, dtype=np.float64)
+        if len(given) != n or not given.sum():
+            there = "is one block" if n == 1 else f"are {n} blocks"
+            raise UserError(
+                f"block_weights={self.block_weights} does not fit: there {there} of columns, and each needs a number, "
+                "not all zero."
+            )
+        return given / given.sum()
 
     def transform(self, X: Array) -> Array:
         """The same map for any rows X (m, p); every row on its own."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=FLOAT_DTYPES, ensure_all_finite="allow-nan", reset=False, ensure_min_samples=0)
+        if self.blocks_:
+            sizes = [part.n_features_in_ for part in self.blocks_]
+            shares = np.sqrt(self._weights(len(sizes))).astype(self.dtype)
+            parts = zip(shares, self.blocks_, _split(X, sizes))
+            return np.hstack([share * block.transform(part) for share, block, part in parts])
         X = self._scaled(self._powered(self.filled(X), copy=True))
         if self.components_ is not None:
             X = X @ self.components_.T
@@ -157,14 +192,19 @@ class Preprocess(TransformerMixin, BaseEstimator):
         return X
 
 
+def _split(X: Array, sizes: Sequence[int]) -> list[Array]:
+    """The blocks of columns of X (n, p)."""
+    return np.split(X, np.cumsum(sizes)[:-1], axis=1)
+
+
 def preprocess(data: ZeroShotData, feature: Preprocess, semantics: Preprocess) -> ZeroShotData:
     """Pre-processed data: features by ``feature``, attributes by ``semantics``.
 
     ``feature`` is fitted on the training images, ``semantics`` on the attributes of the seen classes. An image without
     a value of its own for an attribute takes the value of its class.
     """
-    feature.fit(data.X)
-    semantics.fit(data.Z_seen)
+    feature.fit(data.X, blocks=data.feature_blocks)
+    semantics.fit(data.Z_seen, blocks=data.attribute_blocks)
     own = data.Z_images
     if own is not None:
         own = np.where(np.isnan(own), semantics.filled(data.Z_seen)[data.y], own)

@@ -80,6 +80,10 @@ class ImageTable:
     """q names, or none"""
     image_names: tuple[str, ...] = ()
     """n file names, or none"""
+    feature_blocks: tuple[int, ...] = ()
+    """Numbers of columns of the features of each network, where those of several stand beside each other"""
+    attribute_blocks: tuple[int, ...] = ()
+    """Numbers of columns of each kind of attributes, where there are several, such as attributes and text"""
     semantics: str = "continuous"
     """Which of the dataset's attribute tables this is."""
     validation: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
@@ -109,6 +113,11 @@ class ImageTable:
             foreign = not_text(names)
             if foreign is not None:
                 raise UserError(f"{who}: the {kind} name '{foreign}' is not text in UTF-8; rename it.")
+        for blocks, width, of in (
+            (self.feature_blocks, self.features.shape[1], "features"), (self.attribute_blocks, q, "attributes"),
+        ):  # fmt: skip
+            if blocks and (min(blocks) < 1 or sum(blocks) != width):
+                raise UserError(f"{who}: blocks of {' + '.join(map(str, blocks))} {of} do not make {width} columns.")
         check_labels(self.labels, n, n_classes, f"{who}: labels", unknown=True)
         if not all(name.strip() for name in self.class_names):
             empty = [bool(name.strip()) for name in self.class_names].index(False)

@@ -13,6 +13,7 @@ from zsl.data.preprocess import Preprocess, preprocess
 from zsl.data.subsets import thinned
 from zsl.errors import UserError
 from zsl.experiment.setup import Setup, checked
+from zsl.experiment.space import check_one_space
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ def load(setup: Setup) -> ZeroShotData:
     data = ZeroShotData.from_table(table, setup.split(table), missing=setup.missing)
     for message in data.notes:
         log.warning("%s", message)
+    check_one_space(setup.classifier.model, data)
     if setup.imbalance is not None:
         unequal_rows(setup, data)  # a ratio that cannot be had is refused now, and not after the fit
     return data if setup.shuffle_attributes is None else data.shuffle_attributes(setup.shuffle_attributes)

@@ -20,11 +20,11 @@ from scipy.special import softmax
 
 from zsl.checks import Array, Count, NonNegative, Seed, as_matrix, check_arguments
 from zsl.inference.clusters import NARROW, estimate_together, without_names
-from zsl.inference.labels import checked_labels, standard_scores
+from zsl.inference.labels import checked_labels
 from zsl.inference.namer import EMPTY, Namer
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.inference.statistics import SeenStatistics
-from zsl.linalg import sinkhorn
+from zsl.linalg import sinkhorn, standard_scores
 
 # Noise and width of the Gaussian process, those of the rule naming.
 _NOISE, _WIDTH = 1.0, 0.7

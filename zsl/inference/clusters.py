@@ -7,9 +7,8 @@ from scipy.special import softmax
 
 from zsl.checks import Array
 from zsl.inference.feature_space import confident_means, spherical_k_means
-from zsl.inference.labels import standard_scores
 from zsl.inference.mixture import Mixture, expectation_maximisation
-from zsl.linalg import unit_rows
+from zsl.linalg import standard_scores, unit_rows
 
 _LLOYD_STEPS = 5
 

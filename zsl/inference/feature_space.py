@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from zsl.checks import Array, as_matrix
+from zsl.checks import Array, Share, as_matrix
 from zsl.errors import UserError
 from zsl.inference.attributes import Attributes
-from zsl.inference.labels import confident_images, standard_scores
+from zsl.inference.labels import confident_images
 from zsl.inference.rules import label_rule
 from zsl.inference.statistics import SeenStatistics
-from zsl.linalg import class_sums, unit_rows
+from zsl.linalg import class_sums, standard_scores, unit_rows
 
 
 @label_rule()
@@ -84,6 +84,8 @@ def bidirectional(
     statistics: SeenStatistics,
     model: Any,
     attributes: Attributes | None = None,
+    *,
+    weight: Share = 0.5,
 ) -> Array:
     """Sum of an image's standard scores in both spaces: those of the base rule in attribute space, and :func:`visual`.
 
@@ -92,6 +94,8 @@ def bidirectional(
     base_scores : (L, M)
         Scores in attribute space. The base rule ``auto`` is ``code_eszsl`` for models with dictionaries, else the
         model's native scores.
+    weight : float in 0..1
+        Weight of the scores in feature space; those of the base rule have the rest.
 
     Returns
     -------
@@ -106,7 +110,8 @@ def bidirectional(
     in_feature_space = visual(X, Z_unseen, statistics, model, attributes)
     n, M = in_feature_space.shape
     base_scores = as_matrix(base_scores, "base_scores", n_rows=n, n_columns=M)
-    return standard_scores(base_scores) + standard_scores(in_feature_space)
+    # Twice the mean, so that equal weights make the plain sum.
+    return 2 * (1 - weight) * standard_scores(base_scores) + 2 * weight * standard_scores(in_feature_space)
 
 
 def spherical_k_means(U: Array, means: Array, max_iter: int = 1000) -> Array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from zsl.checks import Array, Count, Positive, as_matrix, check_arguments
-from zsl.inference.labels import standard_scores
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
+from zsl.linalg import standard_scores
 
 
 @label_rule(TRANSDUCTIVE, base="bidirectional")

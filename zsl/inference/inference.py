@@ -33,7 +33,8 @@ class Inference(BaseEstimator):
         The label rule: ``nearest``, ``cosine``, ``spread``, ``mixture``, ...; ``own``, the model's native scores;
         ``auto``: with ``attributes="auto"`` the paper's TAAw for models with dictionaries, else native scores; after
         ``agnostic`` ``nearest``, after ``aware`` ``spread``; or
-        ``inductive``: ``code_eszsl`` for models with dictionaries, else ``bidirectional``.
+        ``inductive``: ``code_eszsl`` for models with dictionaries, ``cosine`` for embeddings of images and classes in
+        one space (:class:`zsl.models.CLIP`), else ``bidirectional``.
     fallback : bool
         Whether a transductive label rule is used only if it helps on validation classes; the inductive stage before it
         is the answer otherwise. The decision is made in :meth:`zsl.ZeroShotClassifier.fit`.
@@ -267,4 +268,6 @@ class Inference(BaseEstimator):
 
 def _fitting(name: str, model: Any, attributes: Any) -> str:
     """The rule that ``auto`` or ``inductive`` stands for: ESZSL on codes for models with dictionaries."""
+    if name == "inductive" and attributes != NATIVE and getattr(model, "one_space", False):
+        return "cosine"  # CLIP's scores; rules that learn from few classes only make them worse (docs/descriptions.md)
     return "code_eszsl" if attributes != NATIVE and hasattr(model, "codes") else _WITHOUT_CODES[name]

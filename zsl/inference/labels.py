@@ -9,7 +9,7 @@ import numpy as np
 from zsl.checks import Array, as_matrix, check_no_overflow
 from zsl.errors import UserError
 from zsl.inference.rules import label_rule
-from zsl.linalg import cosines, scaled_near_one, squared_distances
+from zsl.linalg import cosines, squared_distances
 
 
 @label_rule()
@@ -85,26 +85,6 @@ def dot(Z_hat: Array, Z_unseen: Array) -> Array:
     """
     Z_hat, Z_unseen = attribute_pair(Z_hat, Z_unseen)
     return Z_hat @ Z_unseen.T
-
-
-def standard_scores(scores: Array) -> Array:
-    """Z-scores: the scores (L, M) of each image with mean 0 and standard deviation 1 over the classes.
-
-    Scores of different kinds can then be added, and every image's ranking stays as it is. The scores of an image are 0
-    where they are all equal.
-
-    Examples
-    --------
-    >>> standard_scores(np.array([[1.0, 3.0], [5.0, 5.0]]))
-    array([[-1.,  1.],
-           [ 0.,  0.]])
-    """
-    scores = scaled_near_one(scores)
-    scores = scores - scores.mean(axis=1, keepdims=True)
-    deviation = np.sqrt((scores**2).mean(axis=1, keepdims=True))
-    # A difference that rounding made does not count.
-    flat = deviation <= 1e-12
-    return np.where(flat, 0, scores) / np.where(flat, 1, deviation)
 
 
 def confident_images(scores: Array, share: float) -> list[Array]:

@@ -21,12 +21,11 @@ from scipy.special import softmax
 
 from zsl.checks import Array, Count, NonNegative, Positive, Share, as_matrix, check_arguments
 from zsl.inference.feature_space import confident_means
-from zsl.inference.labels import standard_scores
 from zsl.inference.priors import ClassPrior, class_shares, use_of
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.inference.spreading import spread_from
 from zsl.inference.statistics import SeenStatistics
-from zsl.linalg import sinkhorn, unit_rows
+from zsl.linalg import sinkhorn, standard_scores, unit_rows
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from scipy.special import log_softmax, softmax
 
 from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, check_arguments
 from zsl.inference.clusters import NARROW, clusterings, estimate_together
-from zsl.inference.labels import standard_scores
 from zsl.inference.namer import Namer
 from zsl.inference.reliability import held_out_sets
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.inference.statistics import Reliability, SeenStatistics
+from zsl.linalg import standard_scores
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,8 @@ from scipy.special import logsumexp
 
 from zsl.checks import Array
 from zsl.inference.clusters import NARROW, without_names
-from zsl.inference.labels import standard_scores
 from zsl.inference.statistics import Reliability, SeenStatistics, seen_statistics
-from zsl.linalg import most_similar
+from zsl.linalg import most_similar, standard_scores
 
 if TYPE_CHECKING:
     from zsl.inference.inference import Inference

@@ -8,6 +8,7 @@ from zsl.models.bidilel import BiDiLEL
 from zsl.models.bucher_metric import BucherMetric
 from zsl.models.cdl_jiang import CDLJiang
 from zsl.models.class_norm import ClassNorm
+from zsl.models.clip import CLIP
 from zsl.models.cmt import CMT
 from zsl.models.conse import ConSE
 from zsl.models.costa import COSTA
@@ -24,6 +25,7 @@ from zsl.models.gmmn_style import GMMNStyle
 from zsl.models.iap import IAP
 from zsl.models.jlse_style import JLSEStyle
 from zsl.models.kernel_eszsl import KernelESZSL
+from zsl.models.late_fusion import LateFusion
 from zsl.models.latem import LatEm
 from zsl.models.lesd_style import LESDStyle
 from zsl.models.mdp import MDP
@@ -43,6 +45,7 @@ from zsl.models.vsop import VSOP
 
 __all__ = [
     "ALE",
+    "CLIP",
     "CMT",
     "COSTA",
     "DAP",
@@ -77,6 +80,7 @@ __all__ = [
     "KernelESZSL",
     "LESDStyle",
     "LatEm",
+    "LateFusion",
     "MFMRJointStyle",
     "MFMRStyle",
     "Model",

@@ -193,11 +193,12 @@ def fit_all(models: Sequence[Any], X: Array, y: Array, Z: Array, Z_unseen: Array
         yield from (model.fit(X, y, Z, Z_unseen) for model in models)
 
 
-def alike(members: Iterable[int], key: Callable[[int], str]) -> list[list[int]]:
-    """Group members by key, in the order in which the keys come first."""
+def alike(members: Iterable[int], parts: Callable[[int], Iterable[Any]]) -> list[list[int]]:
+    """Group members whose parts are estimators of one class with equal settings, in the order of the first ones."""
     groups: dict[str, list[int]] = {}
     for i in members:
-        groups.setdefault(key(i), []).append(i)
+        key = [(type(p), sorted(p.get_params().items()) if hasattr(p, "get_params") else id(p)) for p in parts(i)]
+        groups.setdefault(repr(key), []).append(i)
     return list(groups.values())
 
 

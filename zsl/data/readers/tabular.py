@@ -44,7 +44,8 @@ def load(
     ----------
     features : file
         ``.npz`` (``features`` n x d; optional ``labels``, ``class_names``, ``files``), ``.npy`` (n x d), ``.csv`` or
-        ``.parquet`` (numeric columns; a column ``label`` or ``class`` holds class names, ``file`` image names).
+        ``.parquet`` (numeric columns; a column ``label`` or ``class`` holds class names, ``file`` image names). Of a
+        folder, the file ``FEATURE.npz`` in it.
     attributes : file
         ``.csv``: a header, then one row per class: its name, then numbers (an empty field is missing). If the first
         column holds the file names of all images instead, the attributes are image-level.
@@ -55,7 +56,7 @@ def load(
         Names of the unseen classes, one per line: what ``split=proposed`` uses. Default: the classes of
         the table that have no labelled image, where there are any.
     feature : str
-        What to call the features in results.
+        What to call the features in results; in a folder of features, the name of the file.
     root : folder, optional
         What relative paths start from.
     cache : see :class:`zsl.data.cache.Folder`.
@@ -66,7 +67,7 @@ def load(
         For a file that is missing or unreadable, counts that disagree, and an image whose class has no attributes.
     """
     folder = Folder(root or ".", cache)
-    path = _existing(folder, features, "features")
+    path = _existing(folder, features, "features", f"{feature}.npz")
     found = _read(folder, path)
     X, files = found["features"], tuple(found["files"].tolist()) if "files" in found else ()
     beside = None if labels is None else folder.use(_existing(folder, labels, "labels"))
@@ -170,8 +171,16 @@ def _as_whole(label: str) -> str:
     return head if point and head.lstrip("-").isdigit() and not tail.strip("0") else label
 
 
-def _existing(folder: Folder, file: str, key: str) -> Path:
+def _existing(folder: Folder, file: str, key: str, inside: str | None = None) -> Path:
     path = folder / str(Path(file).expanduser())
+    if path.is_dir() and inside is not None:
+        if not (path / inside).is_file():
+            there = ", ".join(sorted(p.stem for p in path.glob("*.npz"))) or "none"
+            raise UserError(
+                f"dataset.{key}={file} is a folder without {inside}; name one of its files, feature=NAME or "
+                f"feature=[NAME,NAME] (there: {there})."
+            )
+        return path / inside
     if path.is_dir():
         raise UserError(f"dataset.{key}={file} is a folder; give the file in it.")
     if not path.is_file():

@@ -1,0 +1,79 @@
+"""Features of several networks beside each other: one table of images from several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from zsl.data.table import ImageTable
+from zsl.errors import UserError
+
+
+def beside(tables: Sequence[ImageTable]) -> ImageTable:
+    """The images of several tables with the features of all of them, as one table.
+
+    Parameters
+    ----------
+    tables : sequence of ImageTable
+        The same dataset with other features each. Images are matched by name where all tables have names, else by row.
+
+    Returns
+    -------
+    ImageTable
+        The first table with the columns of all; ``feature_blocks`` says how many each of them has.
+
+    Raises
+    ------
+    UserError
+        If the tables hold different images, labels or classes, or two have the same features.
+
+    Examples
+    --------
+    >>> one = ImageTable("data", "a", np.array([[1.0], [2.0]]), np.array([0, 1]), ("zebra", "horse"), np.eye(2))
+    >>> both = beside([one, replace(one, feature="b", features=np.array([[5.0, 6.0], [7.0, 8.0]]))])
+    >>> both.features.tolist(), both.feature_blocks
+    ([[1.0, 5.0, 6.0], [2.0, 7.0, 8.0]], (1, 2))
+    """
+    first = tables[0]
+    if len(tables) == 1:
+        return first
+    columns = [first.features]
+    for table in tables[1:]:
+        rows = _rows_like(first, table)
+        names = f"{first.feature} and {table.feature} of dataset={first.name}"
+        if rows is None or not (table.labels[rows] == first.labels).all():
+            raise UserError(f"{names} are not of the same images; extract both from the same folder.")
+        if table.class_names != first.class_names or not np.array_equal(table.attributes, first.attributes, True):
+            raise UserError(f"{names} come with different classes or attributes; give both the same table.")
+        columns.append(table.features[rows])
+    for i, one in enumerate(columns):
+        for other, of in zip(columns[i + 1 :], tables[i + 1 :]):
+            if np.array_equal(one, other):
+                raise UserError(
+                    f"{tables[i].feature} and {of.feature} are the same features; name different ones (of "
+                    "dataset=tabular give the folder of their files, dataset.features=FOLDER)."
+                )
+    provenance = dict(first.provenance)
+    if "network" in provenance:
+        provenance["network"] = [table.provenance["network"] for table in tables]
+    return replace(
+        first,
+        feature="+".join(table.feature for table in tables),
+        features=np.hstack(columns),
+        feature_blocks=tuple(one.shape[1] for one in columns),
+        provenance=provenance,
+    )
+
+
+def _rows_like(first: ImageTable, table: ImageTable) -> np.ndarray | None:
+    """The row in ``table`` of each image of ``first``; None if the images differ."""
+    if len(table.labels) != len(first.labels):
+        return None
+    if not (first.image_names and table.image_names) or first.image_names == table.image_names:
+        return np.arange(len(first.labels))
+    place = {name: i for i, name in enumerate(table.image_names)}
+    if set(place) != set(first.image_names) or len(place) < len(first.labels):
+        return None
+    return np.array([place[name] for name in first.image_names])

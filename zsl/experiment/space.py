@@ -1,0 +1,54 @@
+"""Whether images and classes were embedded by one network, for models that compare both."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from zsl.data.dataset import ZeroShotData
+from zsl.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+def check_one_space(model: Any, data: ZeroShotData) -> None:
+    """Refuse embeddings of different networks for a model that compares images with classes in one space.
+
+    Parameters
+    ----------
+    model : estimator
+        Only models that say ``one_space`` are checked.
+    data : ZeroShotData
+        Its provenance has the record of the network (:mod:`zsl.extract`) and of the text encoder
+        (:mod:`zsl.describe`), if these made the data.
+
+    Raises
+    ------
+    UserError
+        If the records name two networks. A record that is missing costs a warning.
+    """
+    if not getattr(model, "one_space", False):
+        return
+    provenance = data.key.get("provenance", {})
+    images, texts = (_record(provenance.get(key)) for key in ("network", "encoder"))
+    if not (images.get("sha256") and texts.get("sha256")):
+        which = "the images" if not images.get("sha256") else "the classes"
+        log.warning(
+            "nothing says which network embedded %s, so zsl cannot tell whether images and classes are of one space, "
+            "as this model needs; zsl extract and zsl describe write it into their files.", which,
+        )  # fmt: skip
+    elif images["sha256"] != texts["sha256"]:
+        raise UserError(
+            f"the images were embedded by {images.get('name')} (weights {images['sha256']}) and the classes by "
+            f"{texts.get('name')} (weights {texts['sha256']}), so they are not of one space; describe the classes again "
+            f"with the network of the images."
+        )
+
+
+def _record(text: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

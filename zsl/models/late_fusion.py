@@ -1,0 +1,111 @@
+"""Late fusion: one model for each view of the data, whose scores are averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from zsl.checks import Array, NonNegative
+from zsl.errors import UserError
+from zsl.linalg import class_means, standard_scores
+from zsl.models.base import GridCache, InductiveModel
+
+Block = tuple[int, int | None]
+
+
+@dataclass(eq=False, repr=False)
+class LateFusion(InductiveModel):
+    r"""The weighted mean of the standard scores of one model per view of the data.
+
+    A view is one network's features with one kind of attributes: two networks and one table of attributes are two
+    views, as are one network with attributes and texts. The score of a class for an image is
+
+    .. math:: \sum_v w_v \, \mathrm{z}(f_v(x_v, s_v)) \Big/ \sum_v w_v
+
+    with f_v the model fitted to view v alone, and z the standard score over the classes of one image.
+
+    Parameters
+    ----------
+    member : inductive model
+        The model that each view gets its own copy of.
+    weights : sequence of float, optional
+        The weight of each view, those of the first network's features first; default: equal weights.
+
+    Attributes
+    ----------
+    members_ : list of models
+        The fitted model of each view.
+    views_ : list of pairs of (start, stop)
+        The columns of features and of attributes of each view. :class:`zsl.ZeroShotClassifier` sets them by
+        :meth:`set_blocks`; without it, there is one view.
+
+    Raises
+    ------
+    UserError
+        In ``fit``, if ``weights`` has not one number for each view, not all zero, or ``member`` is not inductive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from zsl.models import Ridge
+    >>> X, y, Z = np.eye(4)[:2], np.array([0, 1]), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> model = LateFusion(Ridge()).set_blocks((2, 2), (2,)).fit(X, y, Z, Z_unseen=-Z)
+    >>> len(model.members_), model.predict(X)
+    (2, array([1, 0]))
+    """
+
+    member: Any
+    weights: Sequence[NonNegative] | None = None
+
+    members_: list[Any] = field(init=False, repr=False)
+    views_: list[tuple[Block, Block]] = field(init=False, repr=False)
+
+    def set_blocks(self, features: Sequence[int], attributes: Sequence[int]) -> LateFusion:
+        """Divide the columns of features and attributes into blocks of these sizes, before ``fit``; returns self."""
+        self.views_ = list(product(_blocks(features), _blocks(attributes)))
+        return self
+
+    def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
+        if not isinstance(self.member, InductiveModel):
+            raise UserError(f"model.member={self.member!r} is not accepted: it should be an inductive model.")
+        views = getattr(self, "views_", None) or [((0, None), (0, None))]
+        self._shares(len(views))
+        self.members_, self.views_ = [], views
+        for columns, attributes in views:
+
+            def fitted(columns: Block = columns, attributes: Block = attributes) -> Any:
+                mine = _of(Z, attributes)
+                return clone(self.member, safe=False).fit(_of(X, columns), y, mine, class_means(mine, y))
+
+            # A grid of weights needs each view's model once.
+            self.members_.append(shared((repr(self.member), columns, attributes), fitted))
+
+    def _scores(self, X: Array, S: Array) -> Array:
+        shares = self._shares(len(self.views_))
+        return sum(
+            share * standard_scores(member.scores(_of(X, columns), _of(S, attributes)))
+            for share, member, (columns, attributes) in zip(shares, self.members_, self.views_)
+        )
+
+    def _shares(self, n: int) -> Array:
+        given = np.ones(n) if self.weights is None else np.array(self.weights, dtype=np.float64)
+        if len(given) != n or not given.sum():
+            raise UserError(
+                f"model.weights={self.weights} does not fit {n} view{'s' * (n > 1)} of the data; give each view a "
+                "number, not all zero."
+            )
+        return given / given.sum()
+
+
+def _of(X: Array, block: Block) -> Array:
+    return np.ascontiguousarray(X[:, slice(*block)])
+
+
+def _blocks(sizes: Sequence[int]) -> list[Block]:
+    ends = np.cumsum(sizes).tolist()
+    return [(end - size, end) for size, end in zip(sizes, ends)]
