@@ -258,7 +258,7 @@ def test_the_ablation_is_compared_with_its_first_row():
     for split, base in (("abc", 0.5), ("abd", 0.3), ("abe", 0.4)):
         found.append(made_up("ablation", "digits/as-given-AAg", split, acc=base))
         found.append(made_up("ablation", "digits/joint", split, acc=base + 0.1))
-    (table,) = experiments.ablation(frame(found), ["data=digits"])
+    (table,) = experiments.variants("ablation", frame(found), ["data=digits"])
     rows = {row[1]: row for row in table.rows}
     assert [str(v) for v in rows["joint"][2:]] == ["50.0 ± 10.0", "+10.0", "+10.0 to +10.0", "0.000", "3 splits"]
     assert rows["as given (AAg)"][3] == "-"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,6 +86,8 @@ def random(
 ) -> Split:
     """Unseen classes ``sorted(default_rng(seed).permutation(C)[:n_unseen])``; images by :func:`hold_out`.
 
+    C counts the classes with labelled images; a drawn split leaves other classes, and images of unknown class, out.
+
     Parameters
     ----------
     n_unseen : int, optional
@@ -94,10 +97,10 @@ def random(
     seed : int
         The seed that draws the classes, and then the images.
     """
-    n_classes, n_unseen = len(table.class_names), _number(table, name, n_unseen, fraction)
+    known, n_unseen = _with_images(table), _number(table, name, n_unseen, fraction)
     rng = np.random.default_rng(seed)
-    unseen = np.sort(rng.permutation(n_classes)[:n_unseen])
-    return hold_out(table, unseen, rng, name, {"n_unseen": n_unseen, "seed": seed})
+    unseen = np.sort(known[rng.permutation(len(known))[:n_unseen]])
+    return _drawn(table, unseen, rng, name, {"n_unseen": n_unseen, "seed": seed})
 
 
 def alike(
@@ -118,13 +121,15 @@ def alike(
     gaps = table.gaps
     known = np.where(gaps, 0, table.attributes)
     centred = np.where(gaps, 0, known - known.sum(axis=0) / np.maximum((~gaps).sum(axis=0), 1))
-    unseen = most_similar(centred, int(rng.integers(len(centred))), n_unseen)
-    return hold_out(table, unseen, rng, name, {"n_unseen": n_unseen, "seed": seed})
+    images = _with_images(table)
+    centred = centred[images]
+    unseen = images[most_similar(centred, int(rng.integers(len(centred))), n_unseen)]
+    return _drawn(table, unseen, rng, name, {"n_unseen": n_unseen, "seed": seed})
 
 
 def _number(table: ImageTable, name: str, n_unseen: int | None, fraction: float | None) -> int:
     """How many classes are unseen: ``n_unseen``, a share of all, or as many as the dataset's own split leaves."""
-    n_classes = len(table.class_names)
+    n_classes = len(_with_images(table))
     if n_unseen is not None and fraction is not None:
         raise UserError(f"split.n_unseen={n_unseen} and split.fraction={fraction} exclude each other; set one.")
     if fraction is not None:
@@ -135,8 +140,26 @@ def _number(table: ImageTable, name: str, n_unseen: int | None, fraction: float 
             f"split={name}: {table.name} suggests no number of unseen classes; set split.n_unseen or split.fraction."
         )
     if n_unseen >= n_classes:
-        raise UserError(f"split.n_unseen={n_unseen} leaves no seen class; {table.name} has {n_classes} classes.")
+        raise UserError(
+            f"split.n_unseen={n_unseen} leaves no seen class; {table.name} has {n_classes} classes{_of(table)}."
+        )
     return n_unseen
+
+
+def _with_images(table: ImageTable) -> Array:
+    """Ascending numbers of the classes that have labelled images."""
+    return np.unique(table.labels[table.labels >= 0])
+
+
+def _of(table: ImageTable) -> str:
+    return "" if len(_with_images(table)) == len(table.class_names) else " with images"
+
+
+def _drawn(table: ImageTable, unseen: Array, rng: np.random.Generator, name: str, origin: dict[str, Any], *,
+           test_seen: bool = True) -> Split:  # fmt: skip
+    """:func:`hold_out` without the images of unknown class: theirs may be none of the classes that were drawn."""
+    split = hold_out(table, unseen, rng, name, origin, test_seen=test_seen)
+    return replace(split, test_unseen=split.test_unseen[table.labels[split.test_unseen] >= 0])
 
 
 def folds(
@@ -160,28 +183,30 @@ def folds(
     test_seen : bool
         Whether some images of seen classes test, as :func:`hold_out` draws them; otherwise all of them train.
     """
-    n_classes = len(table.class_names)
+    known = _with_images(table)
+    n_classes = len(known)
     if fold >= n_folds:
         raise UserError(f"split.fold={fold} is out of range: there are {n_folds} folds, 0 to {n_folds - 1}.")
     if n_folds > n_classes:
-        raise UserError(f"split.n_folds={n_folds} is more than the {n_classes} classes of {table.name}.")
+        raise UserError(f"split.n_folds={n_folds} is more than the {n_classes} classes of {table.name}{_of(table)}.")
     rng = np.random.default_rng(seed)
-    unseen = np.sort(np.array_split(rng.permutation(n_classes), n_folds)[fold])
+    unseen = np.sort(known[np.array_split(rng.permutation(n_classes), n_folds)[fold]])
     origin = {"fold": fold, "n_folds": n_folds, "seed": seed, "test_seen": test_seen}
-    return hold_out(table, unseen, rng, name, origin, test_seen=test_seen)
+    return _drawn(table, unseen, rng, name, origin, test_seen=test_seen)
 
 
 def combination(
     table: ImageTable, *, index: Seed, name: str = "combination", n_unseen: Count | None = None, seed: Seed = 0
 ) -> Split:
     """The ``index``-th of all choices of ``n_unseen`` classes, in lexicographic order: every split in one sweep."""
-    n_classes, n_unseen = len(table.class_names), n_unseen or table.n_unseen or 1
+    known, n_unseen = _with_images(table), n_unseen or table.n_unseen or 1
+    n_classes = len(known)
     total = math.comb(n_classes, n_unseen)
     if index >= total:
         raise UserError(f"split.index={index} is out of range: {table.name} has {total} choices of {n_unseen} classes.")
-    unseen = np.array(next(itertools.islice(itertools.combinations(range(n_classes), n_unseen), index, None)))
+    unseen = known[list(next(itertools.islice(itertools.combinations(range(n_classes), n_unseen), index, None)))]
     origin = {"n_unseen": n_unseen, "index": index, "seed": seed}
-    return hold_out(table, unseen, np.random.default_rng(seed), name, origin)
+    return _drawn(table, unseen, np.random.default_rng(seed), name, origin)
 
 
 def from_file(

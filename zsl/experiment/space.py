@@ -41,8 +41,8 @@ def check_one_space(model: Any, data: ZeroShotData) -> None:
     elif images["sha256"] != texts["sha256"]:
         raise UserError(
             f"the images were embedded by {images.get('name')} (weights {images['sha256']}) and the classes by "
-            f"{texts.get('name')} (weights {texts['sha256']}), so they are not of one space; describe the classes again "
-            f"with the network of the images."
+            f"{texts.get('name')} (weights {texts['sha256']}), so they are not of one space; describe the classes "
+            "again with the network of the images."
         )
 
 

@@ -71,7 +71,7 @@ class LateFusion(InductiveModel):
         return self
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
-        if not isinstance(self.member, InductiveModel):
+        if not isinstance(self.member, InductiveModel) or self.member.information:
             raise UserError(f"model.member={self.member!r} is not accepted: it should be an inductive model.")
         views = getattr(self, "views_", None) or [((0, None), (0, None))]
         self._shares(len(views))

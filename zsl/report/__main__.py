@@ -29,6 +29,7 @@ EXPERIMENTS = {
     "table2": "the paper's Table 2: methods, VGG19",
     "table3": "the paper's Table 3: methods, Inception",
     "ablation": "every part left out in turn, with paired differences",
+    "clip_or_not": "CLIP alone, with seen images and with unlabelled test images, on your own embeddings",
     "sensitivity": "curves over lam, gamma, rho, n_atoms, n_neighbors, mu",
     "learning_curve": "curves over training images and seen classes",
     "imbalance": "curves over the ratio of the unseen classes' sizes",
@@ -145,8 +146,8 @@ def _make(name: str, folder: Path, extra: list[str], out: Path | None) -> None:
     if name in TABLES:
         made = [tables.table1(records, extra) if name == "table1" else tables.methods(name, records, extra)]
         warn_of_old_names(records)
-    elif name == "ablation":
-        made = experiments.ablation(records, extra)
+    elif name in ("ablation", "clip_or_not"):
+        made = experiments.variants(name, records, extra)
     else:
         made, figures = experiments.curves(name, records, extra)
     _write(made, out or folder / "report", name, figures, extra)

@@ -199,7 +199,7 @@ def _check(found: Sequence[Cell], extra: Sequence[str]) -> None:
         if key == "data" or key in REPEATS:
             continue
         chosen = key in varied or f"{key}_relative" in varied
-        named = key in groups() or key.rpartition(".")[2] in _NAMES
+        named = key in groups() or (key.rpartition(".")[2] in _NAMES and key != "dataset.attributes")
         if chosen or (named and (name.startswith("table") or not key.startswith("feature"))):
             raise UserError(f"{override} would change what {name} compares; leave it out (data=NAME chooses the data).")
         if is_sweep(override):

@@ -1,4 +1,4 @@
-"""Experiments of our own: ``ablation`` as a table; ``sensitivity``, ``learning_curve`` and ``imbalance`` as curves."""
+"""Experiments of our own: ``ablation`` and ``clip_or_not`` as tables, the others as curves."""
 
 from __future__ import annotations
 
@@ -18,45 +18,60 @@ if TYPE_CHECKING:
 
 METRIC = "acc_class"
 TITLES = {
+    "ablation": "Ablation",
+    "clip_or_not": "CLIP alone, with seen images, and with unlabelled test images",
     "sensitivity": "Sensitivity to the settings",
     "learning_curve": "Accuracy against what is seen in training",
     "imbalance": "Transductive rules on unseen classes of unequal size",
 }
 
 
-def ablation(records: pd.DataFrame, extra: Sequence[str] = ()) -> list[Table]:
-    """One table per block of data: every variant, and its paired difference to the first one.
+GENERALIZED = "gzsl_h"
 
-    Arguments as for :func:`zsl.report.tables.table1`.
+
+def variants(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> list[Table]:
+    """One table per block of data: every variant of an experiment, and its paired difference to the first one.
+
+    Where runs have it, a column shows the harmonic mean of the generalised setting. Arguments as for
+    :func:`zsl.report.tables.table1`.
     """
-    found = cells("ablation", extra)
+    found = cells(name, extra)
     filled = of_cells(found, records)
     out = []
     for data in dict.fromkeys(one.data for one in found):
         mine = [one for one in found if one.data == data]
         every = filled[filled["data"] == data]
         compared, dropped = common_splits(every, ["cell"])
-        table = Table(
-            f"ablation_{data}", f"Ablation on {mine[0].title}: mean per-class accuracy in percent",
-            selection_of(every), ["part", "variant", METRIC, "difference", "95 % interval", "p", "repetitions"], left=2,
-            ours={METRIC: []},
-        )  # fmt: skip
         means = summarise(compared, METRIC, ["cell"])
+        both = GENERALIZED in compared and compared[GENERALIZED].notna().any()
+        harmonic = summarise(compared, GENERALIZED, ["cell"]) if both else None
+        more = [] if harmonic is None else [GENERALIZED]
+        table = Table(
+            f"{name}_{data}", f"{TITLES[name]}, {mine[0].title}: mean per-class accuracy in percent",
+            selection_of(every), ["part", "variant", METRIC, "difference", "95 % interval", "p", *more, "repetitions"],
+            left=2, ours={METRIC: [], **{column: [] for column in more}},
+        )  # fmt: skip
         runs = dict([*compared.groupby("cell")])
         for one in mine:
             if one.id not in means.index:
-                table.rows.append([one.group, one.variant, MISSING, NONE, NONE, NONE, ""])
+                table.rows.append([one.group, one.variant, MISSING, NONE, NONE, NONE, *(NONE for _ in more), ""])
                 continue
             row = means.loc[one.id]
             base = runs.get(mine[0].id)
             paired = None if one is mine[0] or base is None else difference(runs[one.id], base, METRIC)
             count = repetitions(row["n_splits"], row["n_seeds"])
-            table.rows.append([one.group, one.variant, percent(row), *columns_of(paired), count])
+            last = [] if harmonic is None else [percent(harmonic.loc[one.id])]
+            table.rows.append([one.group, one.variant, percent(row), *columns_of(paired), *last, count])
         table.notes = [
             "Only class splits that every row has. Difference: to the first row, in points, paired over class splits "
             "with the Nadeau-Bengio correction for their overlap, over the classes by bootstrap (no p) where there is "
             "one split; never over dictionary seeds. p is for one comparison: with many rows some fall below 0.05 by "
             "chance.",
+            *(
+                [f"{GENERALIZED}: harmonic mean of the accuracies on seen and on unseen classes, among all."]
+                if more
+                else []
+            ),
             *dropped,
         ]
         finish(table, mine, every)
