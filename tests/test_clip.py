@@ -15,7 +15,7 @@ from zsl.data.preprocess import Preprocess
 from zsl.errors import UserError
 from zsl.experiment.space import check_one_space
 from zsl.linalg import cosines
-from zsl.models import CLIP
+from zsl.models import CLIP, CLIPAdapter
 
 
 def joint_space(seed=0, n_classes=8, per_class=12, p=10):
@@ -39,7 +39,7 @@ def test_clip_alone_is_the_cosine_over_the_temperature():
 @pytest.mark.parametrize("gamma", [0.3, 30.0])
 def test_the_adapter_minimises_its_objective(gamma):
     X, y, Z = joint_space()
-    W = CLIP(gamma=gamma).fit(X, y, Z[y], Z).W_
+    W = CLIPAdapter(gamma=gamma).fit(X, y, Z[y], Z).W_
     p = X.shape[1]
 
     def objective(w):
@@ -57,17 +57,17 @@ def test_the_adapter_minimises_its_objective(gamma):
 
 def test_the_adapter_lies_between_clip_and_least_squares():
     X, y, Z = joint_space()
-    assert_allclose(CLIP(gamma=1e12).fit(X, y, Z[y], Z).W_, np.eye(10), atol=1e-8)
-    W = CLIP(gamma=1e-9).fit(X, y, Z[y], Z).W_
+    assert_allclose(CLIPAdapter(gamma=1e12).fit(X, y, Z[y], Z).W_, np.eye(10), atol=1e-8)
+    W = CLIPAdapter(gamma=1e-9).fit(X, y, Z[y], Z).W_
     assert_allclose(W, np.linalg.lstsq(X, Z[y], rcond=None)[0], atol=1e-8)
 
 
 def test_a_rotation_of_the_space_changes_no_score():
     X, y, Z = joint_space()
     Q = np.linalg.qr(np.random.default_rng(2).standard_normal((10, 10)))[0]
-    for gamma in (None, 5.0):
-        plain = CLIP(gamma=gamma).fit(X, y, Z[y], Z).scores(X)
-        turned = CLIP(gamma=gamma).fit(X @ Q, y, (Z @ Q)[y], Z @ Q).scores(X @ Q)
+    for model in (CLIP, CLIPAdapter):
+        plain = model().fit(X, y, Z[y], Z).scores(X)
+        turned = model().fit(X @ Q, y, (Z @ Q)[y], Z @ Q).scores(X @ Q)
         assert_allclose(turned, plain, rtol=1e-9)
 
 
@@ -75,7 +75,7 @@ def test_where_images_leave_no_direction_the_adapter_is_the_identity_there():
     """Directions that no image has are not changed, also where there are fewer images than dimensions."""
     rng = np.random.default_rng(0)
     X, Z, y = rng.standard_normal((4, 9)), rng.standard_normal((2, 9)), np.array([0, 0, 1, 1])
-    W = CLIP(gamma=2.0).fit(X, y, Z[y], Z).W_
+    W = CLIPAdapter(gamma=2.0).fit(X, y, Z[y], Z).W_
     null = np.linalg.svd(X)[2][4:]
     assert_allclose(null @ W, null, atol=1e-12)
 
@@ -98,7 +98,7 @@ def test_the_classifier_does_not_centre_for_clip_alone():
     assert_allclose(classifier.decision_function(X[~seen]), 100 * cosines(X[~seen], Z[5:]), rtol=1e-12)
     assert not classifier.preprocess_.centre
     # With an adapter both are centred by default, and a pre-processing of the user's own stays as it is.
-    assert zsl.ZeroShotClassifier(CLIP(gamma=1.0)).fit(X[seen], names[seen], frame(Z)).preprocess_.centre
+    assert zsl.ZeroShotClassifier(CLIPAdapter(gamma=1.0)).fit(X[seen], names[seen], frame(Z)).preprocess_.centre
     own = zsl.ZeroShotClassifier(CLIP(), preprocess=Preprocess(), semantics=Preprocess())
     assert own.fit(X[seen], names[seen], frame(Z)).preprocess_.centre
 
@@ -108,7 +108,7 @@ def test_inductive_inference_is_clips_own_rule_and_transductive_inference_builds
     names = np.array([f"c{i}" for i in y])
     seen = y < 5
     own, inductive, mixture = (
-        zsl.ZeroShotClassifier(CLIP(gamma=10.0), inference=rule).fit(X[seen], names[seen], frame(Z))
+        zsl.ZeroShotClassifier(CLIPAdapter(gamma=10.0), inference=rule).fit(X[seen], names[seen], frame(Z))
         for rule in ("own", "inductive", "transductive")
     )
     assert_array_equal(inductive.predict(X[~seen]), own.predict(X[~seen]))
@@ -119,7 +119,7 @@ def test_inductive_inference_is_clips_own_rule_and_transductive_inference_builds
 def test_a_file_keeps_the_adapter(tmp_path):
     X, y, Z = joint_space()
     names = np.array([f"c{i}" for i in y])
-    classifier = zsl.ZeroShotClassifier(CLIP(gamma=3.0), inference="own").fit(X[y < 5], names[y < 5], frame(Z))
+    classifier = zsl.ZeroShotClassifier(CLIPAdapter(gamma=3.0), inference="own").fit(X[y < 5], names[y < 5], frame(Z))
     classifier.save(tmp_path / "m.skops")
     loaded = zsl.ZeroShotClassifier.load(tmp_path / "m.skops")
     assert_array_equal(loaded.decision_function(X), classifier.decision_function(X))

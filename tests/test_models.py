@@ -241,7 +241,8 @@ def test_the_constructor_has_the_settings_of_the_file(name):
     # The class and the command must have the same defaults.
     file = new(name)
     for f in fields(file):
-        if f.init:
+        # The model of each view has no default in Python.
+        if f.init and (name, f.name) != ("late_fusion", "member"):
             default = f.default_factory() if f.default is MISSING else f.default
             given = getattr(file, f.name)
             # The solver is a group of its own in conf/; None stands for the default of that group.
@@ -374,7 +375,8 @@ def test_labels_that_number_no_classes_are_refused(name, easy):
 def test_its_grid_is_made_of_its_settings_and_every_value_is_accepted(name):
     node = configuration(f"model={name}", "dataset=synthetic")["model"]
     grid = node.get("grid", {})
-    if name not in DICTIONARIES:
+    # CLIP learns nothing, and what weights of views there are depends on their number.
+    if name not in (*DICTIONARIES, "clip", "late_fusion"):
         assert grid, f"conf/model/{name}.yaml has no grid for tune=class_cv"
     for key, values in grid.items():
         assert key in node

@@ -8,7 +8,7 @@ from zsl.models.bidilel import BiDiLEL
 from zsl.models.bucher_metric import BucherMetric
 from zsl.models.cdl_jiang import CDLJiang
 from zsl.models.class_norm import ClassNorm
-from zsl.models.clip import CLIP
+from zsl.models.clip import CLIP, CLIPAdapter
 from zsl.models.cmt import CMT
 from zsl.models.conse import ConSE
 from zsl.models.costa import COSTA
@@ -68,6 +68,7 @@ __all__ = [
     "BucherMetric",
     "CDLJiang",
     "CDVSc",
+    "CLIPAdapter",
     "ClassNorm",
     "ConSE",
     "CoupledDictionaries",

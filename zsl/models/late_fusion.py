@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from zsl.checks import Array, NonNegative
 from zsl.errors import UserError
-from zsl.linalg import class_means, standard_scores
+from zsl.linalg import class_means
 from zsl.models.base import GridCache, InductiveModel
 
 Block = tuple[int, int | None]
@@ -20,14 +20,15 @@ Block = tuple[int, int | None]
 
 @dataclass(eq=False, repr=False)
 class LateFusion(InductiveModel):
-    r"""The weighted mean of the standard scores of one model per view of the data.
+    r"""The weighted mean of the scores of one model per view of the data, each brought to the same scale.
 
     A view is one network's features with one kind of attributes: two networks and one table of attributes are two
     views, as are one network with attributes and texts. The score of a class for an image is
 
-    .. math:: \sum_v w_v \, \mathrm{z}(f_v(x_v, s_v)) \Big/ \sum_v w_v
+    .. math:: \sum_v w_v \, f_v(x_v, s_v) / d_v \Big/ \sum_v w_v
 
-    with f_v the model fitted to view v alone, and z the standard score over the classes of one image.
+    with f_v the model fitted to view v alone, and d_v the root mean square, over seen images, of the standard deviation
+    of its scores over the seen classes. The score of a class does not depend on the other classes to choose from.
 
     Parameters
     ----------
@@ -40,6 +41,8 @@ class LateFusion(InductiveModel):
     ----------
     members_ : list of models
         The fitted model of each view.
+    deviations_ : (v,)
+        d_v of each view.
     views_ : list of pairs of (start, stop)
         The columns of features and of attributes of each view. :class:`zsl.ZeroShotClassifier` sets them by
         :meth:`set_blocks`; without it, there is one view.
@@ -63,6 +66,7 @@ class LateFusion(InductiveModel):
     weights: Sequence[NonNegative] | None = None
 
     members_: list[Any] = field(init=False, repr=False)
+    deviations_: Array = field(init=False, repr=False)
     views_: list[tuple[Block, Block]] = field(init=False, repr=False)
 
     def set_blocks(self, features: Sequence[int], attributes: Sequence[int]) -> LateFusion:
@@ -75,22 +79,26 @@ class LateFusion(InductiveModel):
             raise UserError(f"model.member={self.member!r} is not accepted: it should be an inductive model.")
         views = getattr(self, "views_", None) or [((0, None), (0, None))]
         self._shares(len(views))
-        self.members_, self.views_ = [], views
+        fitted = []
         for columns, attributes in views:
 
-            def fitted(columns: Block = columns, attributes: Block = attributes) -> Any:
-                mine = _of(Z, attributes)
-                return clone(self.member, safe=False).fit(_of(X, columns), y, mine, class_means(mine, y))
+            def fit(columns: Block = columns, attributes: Block = attributes) -> tuple[Any, float]:
+                mine, images = _of(Z, attributes), _of(X, columns)
+                seen = class_means(mine, y)
+                member = clone(self.member, safe=False).fit(images, y, mine, seen)
+                return member, float(np.sqrt(member.scores(images, seen).var(axis=1).mean())) or 1.0
 
             # A grid of weights needs each view's model once.
-            self.members_.append(shared((repr(self.member), columns, attributes), fitted))
+            fitted.append(shared((repr(self.member), columns, attributes), fit))
+        self.views_ = views
+        self.members_, self.deviations_ = [member for member, _ in fitted], np.array([d for _, d in fitted])
 
     def _scores(self, X: Array, S: Array) -> Array:
-        shares = self._shares(len(self.views_))
+        parts = zip(self._shares(len(self.views_)) / self.deviations_, self.members_, self.views_)
         return sum(
-            share * standard_scores(member.scores(_of(X, columns), _of(S, attributes)))
-            for share, member, (columns, attributes) in zip(shares, self.members_, self.views_)
-        )
+            factor * member.scores(_of(X, columns), _of(S, attributes))
+            for factor, member, (columns, attributes) in parts
+        )  # fmt: skip
 
     def _shares(self, n: int) -> Array:
         given = np.ones(n) if self.weights is None else np.array(self.weights, dtype=np.float64)

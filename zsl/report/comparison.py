@@ -12,6 +12,8 @@ Sweep = tuple[str, list[str]]
 
 # Models without a grid to tune over; the rules of cells.yaml run them.
 _DICTIONARIES = ("coupled", "coupled_paper")
+# Models for images and classes in one space, and for several networks: the compared data have neither.
+_OTHER_DATA = ("clip", "clip_adapter", "late_fusion")
 
 
 def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
@@ -80,7 +82,7 @@ def _sweeps(parts: Sequence[str], model: str | None, absent: Collection[str]) ->
     """The overrides of each sweep over models and rules: those that the user names, or all but the absent ones."""
     node = cells.layout()["compare"]
     slow = [one for one in node["slow"] if one not in absent]
-    fast = f"model=glob(*,exclude=[{','.join(dict.fromkeys([*_DICTIONARIES, *node['slow'], *absent]))}])"
+    fast = f"model=glob(*,exclude=[{','.join(dict.fromkeys([*_DICTIONARIES, *_OTHER_DATA, *node['slow'], *absent]))}])"
     rules = [[*rule, "tune=none"] for rule in node["rules"]]
     if model and not model.startswith("glob("):
         named = model.removeprefix("choice(").removesuffix(")").split(",")
