@@ -85,7 +85,7 @@ def bidirectional(
     model: Any,
     attributes: Attributes | None = None,
     *,
-    weight: Share = 0.5,
+    weight: Share | None = None,
 ) -> Array:
     """Sum of an image's standard scores in both spaces: those of the base rule in attribute space, and :func:`visual`.
 
@@ -94,8 +94,9 @@ def bidirectional(
     base_scores : (L, M)
         Scores in attribute space. The base rule ``auto`` is ``code_eszsl`` for models with dictionaries, else the
         model's native scores.
-    weight : float in 0..1
-        Weight of the scores in feature space; those of the base rule have the rest.
+    weight : float in 0..1, optional
+        Weight of the scores in feature space; those of the base rule have the rest. Default: 0.25 where the base scores
+        compare images and classes in one space, as CLIP's do, else 0.5.
 
     Returns
     -------
@@ -110,6 +111,8 @@ def bidirectional(
     in_feature_space = visual(X, Z_unseen, statistics, model, attributes)
     n, M = in_feature_space.shape
     base_scores = as_matrix(base_scores, "base_scores", n_rows=n, n_columns=M)
+    if weight is None:
+        weight = 0.25 if getattr(model, "one_space", False) else 0.5
     # Twice the mean, so that equal weights make the plain sum.
     return 2 * (1 - weight) * standard_scores(base_scores) + 2 * weight * standard_scores(in_feature_space)
 

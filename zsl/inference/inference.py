@@ -34,7 +34,8 @@ class Inference(BaseEstimator):
         ``auto``: with ``attributes="auto"`` the paper's TAAw for models with dictionaries, else native scores; after
         ``agnostic`` ``nearest``, after ``aware`` ``spread``; or
         ``inductive``: ``code_eszsl`` for models with dictionaries, ``cosine`` for embeddings of images and classes in
-        one space (:class:`zsl.models.CLIP`), else ``bidirectional``.
+        one space (:class:`zsl.models.CLIP`), else ``bidirectional``; or ``transductive``: ``mixture`` for such
+        embeddings, else ``naming``.
     fallback : bool
         Whether a transductive label rule is used only if it helps on validation classes; the inductive stage before it
         is the answer otherwise. The decision is made in :meth:`zsl.ZeroShotClassifier.fit`.
@@ -88,6 +89,9 @@ class Inference(BaseEstimator):
             labels = NATIVE if attributes == NATIVE else "spread" if attributes == "aware" else "nearest"
         if labels == "inductive":
             labels = _fitting(labels, model, attributes)
+        if labels == "transductive":
+            # The mixture relies on the base scores, which are CLIP's; names by a Gaussian process ignore them.
+            labels = "mixture" if getattr(model, "one_space", False) else "naming"
         return attributes, labels
 
     def check(self, model: Any) -> None:

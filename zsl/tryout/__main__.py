@@ -1,0 +1,157 @@
+"""From a folder of photographs to a page of answers: ``zsl try PHOTOS CLASSES``.
+
+PHOTOS has a folder of photographs for some kinds, and a folder ``unlabelled`` with the images to be recognised. CLASSES
+describes these kinds and others in sentences or attributes, as for ``zsl describe``. The page ``index.html`` shows the
+answers, how sure they are and what they are based on, and how often such answers are right on kinds that were held out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import logging
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from zsl.classifier import ZeroShotClassifier
+from zsl.data.dataset import ZeroShotData
+from zsl.data.readers.files import read_npz
+from zsl.errors import Parser, UserError, atomic, exit_status, writing
+from zsl.runs.files import PREDICTIONS
+from zsl.runs.model_file import MODEL
+
+log = logging.getLogger(__name__)
+
+_FEATURES, _CLASSES, _PLAN, _PAGE, _RUN = "features.npz", "classes.npz", "plan.json", "index.html", "run"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status: 0, 1 after a sentence on what is wrong, or 130 after Ctrl-C."""
+    from zsl.extract.choice import add_flags, parse
+
+    parser = Parser("zsl try", description="From a folder of photographs and class descriptions to a page of answers.")
+    parser.add_argument("photos", metavar="PHOTOS", type=Path,
+                        help="a folder per kind, and a folder 'unlabelled' with the images to be recognised")  # fmt: skip
+    parser.add_argument("classes", metavar="CLASSES", type=Path, help="descriptions of the kinds, .yaml or .csv")
+    parser.add_argument("--encoder", metavar="NAME", help="what encodes the sentences, as for zsl describe (tfidf)")
+    parser.add_argument("--to", metavar="FOLDER", type=Path, help="where everything is written (default: PHOTOS-try)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="draws the kinds that are held out (0)")
+    add_flags(parser, "lite0")
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.getLogger("zsl").setLevel(logging.INFO)
+    interrupted = "interrupted; the same command goes on where it stopped."
+    return exit_status("zsl.try", lambda: _work(parse(parser, argv)), interrupted=interrupted)
+
+
+def _work(arguments: argparse.Namespace) -> None:
+    from zsl.config import compose
+    from zsl.experiment.loading import load
+    from zsl.experiment.run import run
+    from zsl.experiment.setup import checked
+    from zsl.tryout.choice import IN_ONE_SPACE, METHODS, choose_method
+    from zsl.tryout.evidence import answers
+    from zsl.tryout.page import Story, expectation, page
+
+    photos, source = arguments.photos.expanduser(), arguments.classes.expanduser()
+    target = (arguments.to or photos.with_name(f"{photos.name}-try")).expanduser()
+    if photos.resolve() in (target.resolve(), *target.resolve().parents):
+        raise UserError(f"--to {target} lies in {photos}, whose folders are kinds; choose a place outside.")
+    with writing(target, "choose another place with --to"):
+        network, encoder, skipped = _prepare(arguments, photos, source, target)
+    words = ["dataset=tabular", f"dataset.features='{target / _FEATURES}'", f"dataset.attributes='{target / _CLASSES}'",
+             "tracking=none", "dataset.cache=off", f"seed={arguments.seed}"]  # fmt: skip
+    data = load(checked(compose([*words, "model=eszsl"])))
+    _check(data, photos, source)
+    methods = [*METHODS, *(IN_ONE_SPACE if encoder == network else ())]
+    chosen = choose_method(words, methods, arguments.seed)
+    method = methods[chosen.best]
+    log.info("chosen: %s", method.title)
+    log.info("%s", expectation(chosen))
+    folder = target / _RUN
+    if folder.exists():
+        shutil.rmtree(folder)
+    result = run(compose([*words, *method.words, "figures=false"]), folder)
+    story = Story(
+        photos=photos, data=data, classifier=ZeroShotClassifier.load(folder / MODEL),
+        answers=answers(result.prediction.scores), chosen=chosen, texts=_texts(target / _CLASSES),
+        network=network, encoder=encoder or "their attributes", run=folder, skipped=skipped,
+    )  # fmt: skip
+    with writing(target, "choose another place with --to"), atomic(target / _PAGE) as part:
+        part.write_text(page(story), encoding="utf-8")
+    print(f"{expectation(chosen)}\nOpen {target / _PAGE} in a browser; all answers are in {folder / PREDICTIONS}.")
+
+
+def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: Path) -> tuple[str, str, list[str]]:
+    """Extract features and describe classes, unless that is done; the names of network and encoder, and images left out.
+
+    Raises
+    ------
+    UserError
+        If the folder holds the work on other photographs or with other settings.
+    """
+    from zsl.describe.__main__ import describe
+    from zsl.describe.classes import read_descriptions
+    from zsl.extract.__main__ import extract
+    from zsl.extract.choice import network_of
+    from zsl.extract.images import find_images
+
+    images = find_images(photos)
+    if "" not in images.classes:
+        raise UserError(
+            f"{photos} has no folder 'unlabelled' with images to be recognised; put them there (zsl run measures "
+            "accuracy where their kinds are known)."
+        )
+    network = arguments.network or "lite0"
+    joint = network.startswith(("open_clip/", "hf/"))
+    encoder = ""
+    if read_descriptions(source).has_text:
+        encoder = arguments.encoder or (network if joint else "tfidf")
+    elif arguments.encoder:
+        raise UserError(f"{source} holds named attributes only; leave --encoder out.")
+    sizes = [(images.root / f).stat().st_size for f in images.files]
+    plan = {
+        "images": hashlib.sha256(json.dumps([images.files, images.classes, sizes]).encode()).hexdigest(),
+        "classes": hashlib.sha256(source.read_bytes()).hexdigest(),
+        "network": network, "weights": str(arguments.weights or ""), "encoder": encoder,
+    }  # fmt: skip
+    known = target / _PLAN
+    if known.is_file():
+        if json.loads(known.read_text(encoding="utf-8")) != plan:
+            raise UserError(
+                f"{target} holds work on other photographs or descriptions, or with other settings; remove it, or choose "
+                "another place with --to."
+            )
+    elif target.is_dir() and any(target.iterdir()):
+        raise UserError(f"{target} is not empty and not by zsl try; choose another place with --to.")
+    with atomic(known) as part:
+        part.write_text(json.dumps(plan), encoding="utf-8")
+    features = target / _FEATURES
+    if not features.exists():
+        log.info("reading %d images with %s", len(images.files), network)
+        extract(images, network_of(arguments, "lite0"), features, workers=arguments.workers,
+                progress=sys.stderr.isatty())  # fmt: skip
+    if not (target / _CLASSES).exists():
+        weights = arguments.weights if encoder == network else None
+        describe(source, target / _CLASSES, encoder or None, weights=weights, pickled=arguments.pickled,
+                 device=arguments.device)  # fmt: skip
+    return network, encoder, read_npz(features, ["skipped"])["skipped"].tolist()
+
+
+def _check(data: ZeroShotData, photos: Path, source: Path) -> None:
+    if len(data.unseen) < 2:
+        raise UserError(
+            f"{source} describes {len(data.unseen)} kind without photographs in {photos}; describe two or more, or "
+            "there is nothing to choose from."
+        )
+
+
+def _texts(classes: Path) -> dict[str, str]:
+    found = read_npz(classes, ["class_names", "texts"])
+    return dict(zip(found["class_names"].tolist(), found.get("texts", found["class_names"]).tolist()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""The page that ``zsl try`` writes: one HTML file with small copies of the images in it."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+import numpy as np
+
+from zsl.checks import Array
+from zsl.classifier import ZeroShotClassifier
+from zsl.data.dataset import ZeroShotData
+from zsl.errors import reason
+from zsl.extract.pixels import open_image
+from zsl.tryout.choice import Chosen
+from zsl.tryout.evidence import Answers, nearest_described, nearest_seen, telling_attributes
+
+# The side in pixels of the small copies, and how many are shown.
+_SIDE = 144
+_OF_A_CLASS, _LEAST_CERTAIN = 12, 24
+
+
+@dataclass
+class Story:
+    """Everything that the page tells."""
+
+    photos: Path
+    data: ZeroShotData
+    """Before pre-processing, with the images to be recognised as test images"""
+    classifier: ZeroShotClassifier
+    answers: Answers
+    chosen: Chosen
+    texts: Mapping[str, str]
+    """By class: the description"""
+    network: str
+    encoder: str
+    run: Path
+    """The run's folder"""
+    skipped: Sequence[str] = ()
+    """Images that could not be read"""
+
+
+def page(story: Story) -> str:
+    """The page as HTML; it needs no other file and no network."""
+    parts = [_summary(story), *(_of_class(story, m) for m in range(len(story.data.unseen))), _least_certain(story),
+             _how_to_go_on(story)]  # fmt: skip
+    template = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+    return template.substitute(title=_text(f"zsl try {story.photos.name}"), body="\n".join(parts))
+
+
+def expectation(chosen: Chosen) -> str:
+    """What accuracy may be expected, in a sentence or two."""
+    if not len(chosen.expected):
+        return (
+            "How often the answers are right is unknown: with so few kinds that have photographs, none can be held out "
+            "to find out."
+        )
+    mean = chosen.expected.mean()
+    spread = chosen.expected.std(ddof=1)
+    return (
+        f"On kinds with photographs that were held out, {chosen.n_held} at a time, {100 * mean:.0f} of 100 answers were "
+        f"right (± {100 * spread:.0f} between {len(chosen.expected)} draws); guessing would be right for "
+        f"{100 / chosen.n_held:.0f}."
+    )
+
+
+def _summary(story: Story) -> str:
+    data, chosen = story.data, story.chosen
+    n_images = len(data.X_unseen)
+    rows = "".join(
+        f"<tr><td>{'<b>' if i == chosen.best else ''}{_text(method.title)}{'</b> (chosen)' if i == chosen.best else ''}"
+        f"</td><td class=number>{_percent(chosen.accuracy[i])}</td></tr>"
+        for i, method in enumerate(chosen.methods)
+    )
+    n_unseen = len(data.unseen)
+    other = (
+        ""
+        if not chosen.n_held or chosen.n_held == n_unseen
+        else f" Among the {n_unseen} kinds here, guessing is right for {100 / n_unseen:.0f} of 100, so that "
+        f"{'fewer' if n_unseen > chosen.n_held else 'more'} answers may be right."
+    )
+    left_out = f"<p>Left out, because they cannot be read: {_text(', '.join(story.skipped))}</p>" if story.skipped else ""
+    return f"""<h1>{n_images} images, recognised among {n_unseen} kinds without photographs</h1>
+<p>The method learned from {len(data.X)} photographs of {len(data.seen)} kinds in {_text(str(story.photos))} and from the
+descriptions of all {len(data.seen) + n_unseen} kinds. Every answer below is one of the {n_unseen} kinds that are
+described but have no photographs, even where an image shows something else.</p>
+<p><b>{expectation(chosen)}</b>{other} The draws say nothing of images that are unlike the photographs.</p>
+<table><tr><th>method</th><th>accuracy on held-out kinds</th></tr>{rows}</table>
+<p class=quiet>Images were read by {_text(story.network)}, descriptions by {_text(story.encoder)}. The simplest method
+stands at the top; another one is chosen only if it is better by more than the standard error. The accuracy in the
+sentence above is that of the method that the other draws choose.</p>
+{left_out}"""
+
+
+def _percent(accuracy: Array) -> str:
+    if not len(accuracy):
+        return "unknown"
+    return f"{100 * accuracy.mean():.0f} ± {100 * accuracy.std(ddof=1):.0f} %" if len(accuracy) > 1 else (
+        f"{100 * accuracy.mean():.0f} %")  # fmt: skip
+
+
+def _of_class(story: Story, m: int) -> str:
+    name = story.data.class_names[story.data.unseen[m]]
+    n = int((story.answers.best == m).sum())
+    shown = story.answers.most_certain(m, _OF_A_CLASS)
+    X = story.data.X_unseen[shown]
+    attributes = telling_attributes(story.classifier, X, m)
+    lines = [
+        f"<p>{_text(story.texts.get(name, ''))}</p>",
+        f"<p class=quiet>{n} image{'s' * (n != 1)} {'is' if n == 1 else 'are'} called {_text(name)}"
+        f"{'; the most certain are shown.' if n > len(shown) else '.'}</p>",
+    ]
+    if attributes:
+        lines.append(f"<p class=quiet>What speaks most for it: {_text(', '.join(attributes))}.</p>")
+    lines.append(
+        f"<p class=quiet>Kinds with photographs whose description is nearest: "
+        f"{_near(nearest_described(story.classifier, m))}.</p>"
+    )
+    if len(shown):
+        lines.append(
+            f"<p class=quiet>Kinds with photographs that the shown images look most like: "
+            f"{_near(nearest_seen(story.classifier, story.data, X))}.</p>"
+        )
+    images = _images(story, shown, lambda i: f"second: {_name(story, story.answers.second[i])}")
+    return f"<section><h2>{_text(name)}</h2>{''.join(lines)}{images}</section>"
+
+
+def _least_certain(story: Story) -> str:
+    rows = story.answers.least_certain(_LEAST_CERTAIN)
+    images = _images(story, rows, lambda i: f"{_name(story, story.answers.best[i])} or {_name(story, story.answers.second[i])}")
+    return (
+        "<section><h2>The least certain images</h2><p class=quiet>Their first two kinds have nearly the same score. "
+        f"Look here first for images that show none of the kinds.</p>{images}</section>"
+    )
+
+
+def _how_to_go_on(story: Story) -> str:
+    run = _text(str(story.run))
+    return f"""<section><h2>How to go on</h2>
+<p>All answers are in <code>{run}/predictions.csv</code>, a line per image. These commands go on from here:</p>
+<table>
+<tr><td><code>zsl ask {run}</code></td><td>asks for the names of a few typical images, and answers again</td></tr>
+<tr><td><code>zsl predict {run} FOLDER</code></td><td>recognises other images</td></tr>
+</table></section>"""
+
+
+def _name(story: Story, m: int) -> str:
+    return _text(story.data.class_names[story.data.unseen[m]])
+
+
+def _images(story: Story, rows: Array, caption: object) -> str:
+    figures = []
+    for i in rows:
+        file = story.data.names_unseen[i]
+        figures.append(
+            f'<figure><img src="{_small(story.photos / file)}" alt="{_text(file)}">{caption(i)}</figure>'  # type: ignore[operator]
+        )
+    return f"<div class=images>{''.join(figures)}</div>"
+
+
+def _near(named: Iterable[tuple[str, float]]) -> str:
+    return ", ".join(f"{_text(name)} ({value:.2f})" for name, value in named)
+
+
+def _small(path: Path) -> str:
+    """A small copy of an image as a data URI; an empty one where the image cannot be read any more."""
+    try:
+        image = open_image(path)
+        image.thumbnail((_SIDE, _SIDE))
+        out = io.BytesIO()
+        image.save(out, "JPEG", quality=80)
+    except Exception as error:  # Pillow raises all kinds; a page without one image is better than none
+        return f"data:,{html.escape(reason(error))[:40]}"
+    return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode()
+
+
+def _text(text: str) -> str:
+    return html.escape(text)
