@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 
 import numpy as np
 import pandas as pd
@@ -127,7 +128,8 @@ def test_a_new_class_like_another_one_is_told(trained, tmp_path, caplog, capsys)
         (["RUN", "x.npy", "--tp", "3"], "unrecognized arguments: --tp 3"),
         (["RUN", "x.npy", "--to", "out.txt"], "must end in .csv or .json"),
         (["RUN"], "the following arguments are required: INPUT;"),
-        (["RUN", "x.npy", "colour=red"], "colour=red is not understood"),
+        (["RUN", "x.npy", "colour=red"], "unrecognized arguments: colour=red; see zsl predict --help."),
+        (["RUN", "x.npy", "feature=lite0"], "feature=lite0 is now written --network lite0."),
         (["nowhere", "x.npy"], "RUN=nowhere does not exist; give the folder of a run"),
         (
             ["EMPTY", "x.npy"],
@@ -163,9 +165,9 @@ def test_features_of_another_network_are_refused(trained, tmp_path):
     classifier.about_["network"] = json.dumps(network)
     for name, other in (("same", {**network, "torch": "2.14"}), ("other", {**network, "sha256": "b"})):
         np.savez(tmp_path / f"{name}.npz", features=np.eye(40), network=np.array(json.dumps(other)))
-    assert len(read_input(tmp_path / "same.npz", classifier, {}, "cpu")[0]) == 40
+    assert len(read_input(tmp_path / "same.npz", classifier, Namespace())[0]) == 40
     with pytest.raises(UserError, match="another network than training's"):
-        read_input(tmp_path / "other.npz", classifier, {}, "cpu")
+        read_input(tmp_path / "other.npz", classifier, Namespace())
 
 
 @pytest.mark.extract
@@ -176,6 +178,7 @@ def test_a_folder_of_images(tmp_path):
     Image = pytest.importorskip("PIL.Image")
     from zsl.extract.__main__ import extract
     from zsl.extract.images import find_images
+    from zsl.extract.networks import load_network
 
     rng = np.random.default_rng(0)
     colours = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "yellow": (255, 255, 0)}
@@ -185,7 +188,7 @@ def test_a_folder_of_images(tmp_path):
         for i in range(3):
             noise = rng.integers(0, 60, (40, 40, 3))
             Image.fromarray(np.clip(np.array(colour) - noise, 0, 255).astype(np.uint8)).save(folder / f"{i}.png")
-    extract(find_images(tmp_path / "photos"), "lite0", tmp_path / "photos.npz")
+    extract(find_images(tmp_path / "photos"), load_network("lite0"), tmp_path / "photos.npz")
     rows = np.array([[c / 255 for c in colour] for colour in colours.values()])
     write_class_csv(tmp_path / "classes.csv", list(colours), ["r", "g", "b"], rows)
     where = [f"dataset.features={tmp_path / 'photos.npz'}", f"dataset.attributes={tmp_path / 'classes.csv'}"]
