@@ -123,10 +123,12 @@ def of_torchvision(name: str, weights: Path | None, pickled: bool, pool: str, si
     if tag and tag not in published.__members__:
         raise UserError(f"{who}: there are no weights {tag}; there are: {', '.join(published.__members__)}.")
     chosen = published[tag] if tag else published.DEFAULT
-    # The authors' initialisation takes half a minute, and no weight of it stays.
-    more = {"aux_logits": False, "init_weights": False} if architecture in ("googlenet", "inception_v3") else {}
+    inceptions = ("googlenet", "inception_v3")
+    # The authors' initialisation takes up to half a minute, and no weight of it stays.
+    more = {"init_weights": False} if architecture.startswith(("vgg", *inceptions)) else {}
+    more |= {"aux_logits": False} if architecture in inceptions else {}
     module = models.get_model(architecture, weights=None, **more)
-    if more:
+    if architecture in inceptions:
         # The published weights expect another normalisation, which the module does itself.
         module.transform_input = True
     head = [n for n, m in module.named_modules() if isinstance(m, torch.nn.Linear)][-1:]
