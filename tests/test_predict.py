@@ -199,3 +199,50 @@ def test_a_folder_of_images(tmp_path):
     lines = out.read_text().splitlines()
     assert lines[0] == "image,class_1,score_1"
     assert [line.split(",")[:2] for line in lines[1:]] == [[f"{i}.png", "red"] for i in range(3)]
+
+
+@pytest.mark.extract
+def test_images_go_through_the_network_that_made_the_features(tmp_path, capsys):
+    """Its name, input size and pooling are in the record; its weights come again from --weights."""
+    timm = pytest.importorskip("timm", reason="the extra 'modern' runs this")
+    save = pytest.importorskip("safetensors.torch", reason="the extra 'modern' runs this").save_file
+    Image = pytest.importorskip("PIL.Image")
+    from zsl.extract.__main__ import main as extract
+
+    rng = np.random.default_rng(0)
+    for name in ("red", "green", "unlabelled"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(3):
+            Image.fromarray(rng.integers(0, 255, (40, 40, 3), np.uint8)).save(tmp_path / "photos" / name / f"{i}.png")
+    for name in ("test_vit", "other"):
+        save(timm.create_model("test_vit").state_dict(), tmp_path / f"{name}.safetensors")
+    flags = ["--network", "timm/test_vit", "--weights", str(tmp_path / "test_vit.safetensors")]
+    where = ["--to", str(tmp_path / "photos.npz"), "--pool", "both", "--size", "96"]
+    assert extract([str(tmp_path / "photos"), *flags, *where]) == 0
+    write_class_csv(
+        tmp_path / "classes.csv", ["red", "green", "blue"], ["r", "g"], np.array([[1, 0], [0, 1], [0, 0.5]])
+    )
+    data = [f"dataset.features={tmp_path / 'photos.npz'}", f"dataset.attributes={tmp_path / 'classes.csv'}"]
+    run(compose(["dataset=tabular", *data, "tracking=none", "model=ridge", "inference=aag"]), tmp_path / "run")
+    found = []
+    for source in (tmp_path / "photos", tmp_path / "photos.npz"):
+        command = [str(tmp_path / "run"), str(source), "--classes", "all", "--to", str(tmp_path / "found.json")]
+        assert main([*command, *flags[2:]]) == 0
+        found.append([image["classes"] for image in json.loads((tmp_path / "found.json").read_text())])
+    # A batch of all images is computed in another order of sums than two.
+    for one, other in zip(*found, strict=True):
+        assert [c["class"] for c in one] == [c["class"] for c in other]
+        assert np.allclose([c["score"] for c in one], [c["score"] for c in other], atol=1e-4)
+    command = [str(tmp_path / "run"), str(tmp_path / "photos")]
+    for more, sentence in (
+        (["--weights", str(tmp_path / "other.safetensors")], "is not the network that made training's features"),
+        (["--network", "vgg19"], "--network vgg19 did not make training's features, timm/test_vit did; leave it out."),
+    ):
+        assert main([*command, *more]) == 1
+        assert sentence in capsys.readouterr().err
+    with np.load(tmp_path / "photos.npz") as stored:
+        content = dict(stored)
+    content["network"] = np.array(json.dumps(json.loads(str(content["network"])) | {"pool": "own"}))
+    np.savez(tmp_path / "own.npz", **content)
+    assert main([command[0], str(tmp_path / "own.npz")]) == 1
+    assert "holds features of another network than training's" in capsys.readouterr().err
