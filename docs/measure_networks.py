@@ -1,7 +1,7 @@
-"""The table of docs/networks.md: ``python docs/measure_networks.py NAME...`` (``lite0``, ``timm/...``, ``open_clip/...``).
+"""The table of docs/networks.md: ``python docs/measure_networks.py NAME...``, such as ``lite0`` or ``timm/NAME``.
 
 Every network has random weights, which a first process writes into a file. A second one reads them as ``zsl extract``
-does, and extracts 96 photographs (640 x 427, made of scikit-learn's) in batches of 32 with two threads.
+does, and extracts 64 photographs (640 x 427, made of scikit-learn's) in batches of 32 with two threads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-PHOTOGRAPHS, BATCH, THREADS = 96, 32, 2
+PHOTOGRAPHS, BATCH, THREADS = 64, 32, 2
 
 
 def write_weights(name: str, file: Path) -> None:

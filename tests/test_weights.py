@@ -56,7 +56,7 @@ def test_files_of_every_cache_with_their_names(caches, capsys):
         snapshot("someone/clip", "open_clip_pytorch_model.bin"): ("open_clip/hf-hub:someone/clip", "-"),
         snapshot("facebook/dinov2-small", config={"model_type": "dinov2"}): ("hf/facebook/dinov2-small", "-"),
         snapshot("someone/net", config={"architecture": "resnet18"}): ("timm/hf-hub:someone/net", "-"),
-        put(caches / "own/tiny/model.safetensors", card='"mit"', config={"model_type": "a"}): ("hf/tiny --weights", "mit"),
+        put(caches / "own/tiny/model.safetensors", card='"mit"', config={}): ("hf/tiny --weights", "mit"),
         put(caches / "own/w.pt"): ("--weights ", "-"),
     }  # fmt: skip
     (caches / "own" / "tiny" / "vocab.txt").write_text("no weights")

@@ -95,7 +95,9 @@ def cannot_load(who: str, weights: Path | None, error: Exception, online: bool) 
     if weights is None and not online:
         return UserError(f"{who} is not in the cache of this machine, and its hub cannot be reached; {HUB}.")
     why = re.split(r"\. |; ", reason(error))[0][:200].rstrip(".")
-    remedy = "give the weights of this network" if weights is not None else HUB
+    remedy = (
+        "give the weights of this network" if weights is not None else "check its name, or give --weights FILE|FOLDER"
+    )
     return UserError(f"{who} cannot be loaded ({why}); {remedy}.")
 
 

@@ -138,7 +138,9 @@ def load_network(
         raise UserError(f"--size {size}: {name} takes images of {shape[-1]} pixels; leave --size out.")
     try:
         dimensions = run(np.zeros((1, *shape), np.float32)).shape[1]
-    except (RuntimeError, AssertionError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # of any kind, from the library's own code
         why = reason(error)[:150].rstrip(".")
         raise UserError(
             f"--network {name} cannot take images of {shape[-1]} pixels ({why}); leave --size out."
