@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tiny_networks import expected_of, features, opened, photos, randomised, safetensors, timm_network, torch
 from zsl.errors import UserError
 from zsl.extract.networks import ALIASES, load_network, same
+from zsl.extract.sources import _of_dense_net
 from zsl.extract.weights import digest
 
 pytestmark = pytest.mark.extract
@@ -157,6 +158,17 @@ def test_torchvision_without_its_last_layer(name, last, dimensions, tmp_path, ph
         assert not np.allclose(small, X)
         with pytest.raises(UserError, match=r"does not fit torchvision/resnet34: it lacks layer1.2.conv1.weight"):
             load_network("torchvision/resnet34", file, pickled=True)
+
+
+def test_older_files_of_dense_net_have_other_names():
+    block = "features.denseblock1.denselayer12."
+    for old, new in (
+        ("norm.1.weight", "norm1.weight"),
+        ("conv.2.weight", "conv2.weight"),
+        ("norm2.bias", "norm2.bias"),
+    ):
+        assert _of_dense_net(block + old) == block + new
+    assert _of_dense_net("features.transition1.norm.weight") == "features.transition1.norm.weight"
 
 
 def test_vgg19_ends_in_fc7_after_its_rectifier(tmp_path, photos, monkeypatch):

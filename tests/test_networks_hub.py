@@ -147,7 +147,7 @@ def test_transformers_refuse_what_does_not_fit(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["timm/test_vit", "torchvision/resnet18", "open_clip/RN50:openai", "hf/facebook/dinov2-small"]
+    "name", ["timm/test_vit", "torchvision/resnet18", "open_clip/ViT-B-16-SigLIP:webli", "hf/facebook/dinov2-small"]
 )
 def test_offline_a_network_of_the_hub_ends_in_one_sentence(name, photos, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("zsl.extract.libraries._reachable", lambda _: False)

@@ -62,7 +62,7 @@ def hub(local: bool = False, address: str | None = None) -> Iterator[bool]:
         yield True
         return
     nowhere, level = io.StringIO(), logging.root.manager.disable
-    logging.disable(max(level, logging.WARNING))
+    logging.disable(logging.CRITICAL)
     try:
         if constants:
             constants.HF_HUB_OFFLINE = True
