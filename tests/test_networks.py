@@ -144,7 +144,8 @@ def test_torchvision_without_its_last_layer(name, last, dimensions, tmp_path, ph
         module(torch.stack([transform(image) for image in opened(photos)]))
     X, record = features(photos, tmp_path / "x.npz", "--network", name, "--weights", file, "--pickled")
     assert X.shape == (5, dimensions)
-    assert_allclose(X, seen[0], rtol=1e-4, atol=1e-5)
+    # Random networks say much the same of every image: their difference between images is the measure.
+    assert np.abs(X - seen[0]).max() < 1e-3 * np.abs(X[0] - X[1]).max()
     assert record["name"] == full
     if name == "torchvision/resnet18":  # whose output is the mean of its last map
         patches, _ = features(photos, tmp_path / "p.npz", "--network", name, "--weights", file, "--pickled", "--pool",

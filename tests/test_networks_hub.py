@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -26,6 +27,7 @@ from tiny_networks import (
 )  # fmt: skip
 from zsl.errors import UserError
 from zsl.extract.__main__ import main
+from zsl.extract.libraries import hub
 from zsl.extract.networks import load_network, same
 from zsl.extract.weights import digest
 
@@ -185,6 +187,23 @@ def test_a_network_in_the_cache_of_the_hub_is_used_offline(name, tmp_path, photo
         record = json.loads(str(stored["network"]))
     assert record["sha256"] == digest(module.state_dict())
     assert record["weights"] == name.removeprefix("hf/")
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_hub_that_is_not_asked_or_not_reached_is_not_tried_again(local, monkeypatch, capfd, caplog):
+    constants = pytest.importorskip("huggingface_hub").constants
+    asked, before = [], constants.HF_HUB_OFFLINE
+    monkeypatch.setattr("zsl.extract.libraries._reachable", lambda address: asked.append(address))
+    with pytest.raises(KeyError), hub(local=local) as online:  # noqa: PT012
+        assert (online, constants.is_offline_mode()) == (False, True)
+        logging.getLogger("any").error("the hub is away")
+        print("trying again")
+        raise KeyError
+    assert asked == ([] if local or before else [constants.ENDPOINT])
+    assert before == constants.HF_HUB_OFFLINE
+    assert capfd.readouterr() == ("", "")
+    logging.getLogger("any").error("heard again")
+    assert caplog.messages == ["heard again"]
 
 
 @pytest.mark.parametrize("device", ["cuda", "nonsense"])
