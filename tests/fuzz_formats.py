@@ -90,9 +90,11 @@ def _image(suffix: str, mode: str = "RGB", **options: Any) -> Maker:
         from PIL import Image
 
         from zsl.errors import UserError
-        from zsl.extract.__main__ import _pixels
+        from zsl.extract.__main__ import _prepared
         from zsl.extract.images import Images
-        from zsl.extract.networks import NETWORKS
+        from zsl.extract.lite0 import Settings
+        from zsl.extract.networks import Network
+        from zsl.extract.pixels import open_image
 
         (folder / "fox").mkdir()
         ramp = np.add.outer(np.arange(24), np.arange(32)) * 4
@@ -102,8 +104,9 @@ def _image(suffix: str, mode: str = "RGB", **options: Any) -> Maker:
         (image if mode == "I;16" else image.convert(mode)).save(folder / file, **options)
 
         def load() -> Any:
-            found = _pixels(Images(folder, (file,), ("fox",)), [0], NETWORKS["lite0"])
-            if not found:
+            network = Network(lambda path: Settings()(open_image(path)), len, {}, 1, (3, 224, 224))
+            ((_, found),) = _prepared(Images(folder, (file,), ("fox",)), [range(1)], network, 1)
+            if not len(found):
                 raise UserError("left out")
             return found[0]
 

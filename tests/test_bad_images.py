@@ -11,8 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from zsl.errors import UserError
 from zsl.extract import __main__ as extraction
 from zsl.extract.images import find_images
-from zsl.extract.networks import NETWORKS, prepare
-from zsl.extract.pixels import as_rgb
+from zsl.extract.lite0 import Settings
+from zsl.extract.networks import Network
+from zsl.extract.pixels import as_rgb, open_image
 
 Image = pytest.importorskip("PIL.Image", reason="images need the extra extract-lite0 or extract")
 
@@ -122,7 +123,7 @@ def test_an_image_of_nothing_is_left_out():
 def test_the_network_sees_what_people_see(tmp_path):
     for hidden in ((0, 0, 0), (0, 255, 0)):
         disc(hidden).save(tmp_path / f"{hidden[1]}.png")
-    first, second = (prepare(tmp_path / f"{c}.png", NETWORKS["lite0"]) for c in (0, 255))
+    first, second = (Settings()(open_image(tmp_path / f"{c}.png")) for c in (0, 255))
     assert_array_equal(first, second)
     assert len(np.unique(first)) > 1
 
@@ -159,10 +160,9 @@ def test_a_list_finds_names_in_decomposed_characters(tmp_path):
 
 @pytest.mark.parametrize("damaged", ["plan.json", "0.npz"])
 def test_damaged_unfinished_work_ends_in_a_sentence(tmp_path, monkeypatch, damaged):
-    def network(settings, weights, device):
-        return lambda pixels: np.zeros((len(pixels), settings.dimensions)), {"weights": "none"}
-
-    monkeypatch.setattr(extraction, "load_network", network)
+    network = Network(
+        lambda path: Settings()(open_image(path)), lambda x: np.zeros((len(x), 6)), {"name": "none"}, 6, (3, 224, 224)
+    )
     (tmp_path / "fox").mkdir()
     for i in range(3):
         Image.new("RGB", (40, 40)).save(tmp_path / "fox" / f"{i}.png")
@@ -174,11 +174,11 @@ def test_damaged_unfinished_work_ends_in_a_sentence(tmp_path, monkeypatch, damag
     with monkeypatch.context() as patch:
         patch.setattr(extraction.shutil, "rmtree", stop)
         with pytest.raises(KeyboardInterrupt):
-            extraction.extract(images, "lite0", target, batch_size=2)
+            extraction.extract(images, network, target, batch_size=2)
     target.unlink()
     work = tmp_path / "out.npz.part"
     (work / damaged).write_bytes(b"\xff{")
     with pytest.raises(UserError, match=r"out\.npz\.part.*(remove it|download it again)"):
-        extraction.extract(images, "lite0", target, batch_size=2)
+        extraction.extract(images, network, target, batch_size=2)
     extraction.shutil.rmtree(work)
-    assert extraction.extract(images, "lite0", target, batch_size=2) == []
+    assert extraction.extract(images, network, target, batch_size=2) == []

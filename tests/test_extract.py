@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import json
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from conftest import ROOT
 from zsl.data.readers import tabular
 from zsl.errors import UserError
 from zsl.extract import __main__ as module
-from zsl.extract import networks
 from zsl.extract.__main__ import extract, main
 from zsl.extract.images import find_images
-from zsl.extract.networks import NETWORKS, prepare
+from zsl.extract.lite0 import Settings, packaged
+from zsl.extract.networks import Network, load_network
+from zsl.extract.pixels import open_image
+from zsl.extract.weights import read_state
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -102,10 +109,10 @@ def test_wrong_folders_are_refused(tmp_path, monkeypatch):
 def test_any_image_becomes_a_normalised_square(tmp_path, mode, size):
     black = (0, 0, 0, 255) if mode == "CMYK" else 0
     Image.new(mode, size, black).save(tmp_path / "a.tif")
-    pixels = prepare(tmp_path / "a.tif", NETWORKS["resnet50"])
+    pixels = Settings()(open_image(tmp_path / "a.tif"))
     assert pixels.shape == (3, 224, 224)
     assert pixels.dtype == np.float32
-    expected = -np.array(NETWORKS["resnet50"].mean) / NETWORKS["resnet50"].std
+    expected = -np.array(Settings().mean) / Settings().std
     assert_allclose(pixels[:, 5, 7], expected, rtol=1e-5)
 
 
@@ -116,7 +123,7 @@ def test_an_image_is_turned_upright(tmp_path):
     exif = image.getexif()
     exif[0x0112] = 3  # taken upside down
     image.save(tmp_path / "a.png", exif=exif)
-    upright = prepare(tmp_path / "a.png", NETWORKS["lite0"])
+    upright = Settings()(open_image(tmp_path / "a.png"))
     assert upright[0, 10, 112] < upright[0, -10, 112]
 
 
@@ -125,30 +132,35 @@ def test_of_a_long_strip_the_network_sees_the_middle(tmp_path):
     strip = Image.fromarray(rng.integers(0, 255, (2, 60_000, 3), np.uint8))
     strip.save(tmp_path / "strip.png")
     strip.crop((29_984, 0, 30_016, 2)).save(tmp_path / "middle.png")
-    pixels = [prepare(tmp_path / f"{name}.png", NETWORKS["lite0"]) for name in ("strip", "middle")]
+    pixels = [Settings()(open_image(tmp_path / f"{name}.png")) for name in ("strip", "middle")]
     assert_allclose(*pixels, atol=0.02)
 
 
 # --- extraction, with a network that needs no torch -------------------------------------------------------------
 
 
+def of_means(calls, record=None):
+    """A network that needs no torch: channel means for features; the list ``calls`` says what each call saw."""
+
+    def run(pixels):
+        calls.append(len(pixels))
+        return np.repeat(pixels.mean(axis=(2, 3)), 2, axis=1)
+
+    def read(path):
+        return Settings()(open_image(path))
+
+    return Network(read, run, {"name": "lite0", "weights": "none", "sha256": "0"} | (record or {}), 6, (3, 224, 224))
+
+
 @pytest.fixture
 def counted(monkeypatch):
-    """Channel means for features; the list says how many images each call saw."""
+    """The list says how many images each call of the network saw."""
     calls: list[int] = []
-
-    def load_network(settings, weights, device="cpu"):
-        def run(pixels):
-            calls.append(len(pixels))
-            return np.repeat(pixels.mean(axis=(2, 3)), 500, axis=1)[:, : settings.dimensions].astype(np.float32)
-
-        return run, {"weights": "none", "sha256": "0"}
-
-    monkeypatch.setattr(module, "load_network", load_network)
+    monkeypatch.setattr(module, "network_of", lambda *_, **__: of_means(calls))
     return calls
 
 
-def test_damaged_images_are_left_out_and_named(tmp_path, counted, monkeypatch, caplog):
+def test_damaged_images_are_left_out_and_named(tmp_path, monkeypatch, caplog):
     photographs(tmp_path / "images")
     whole = (tmp_path / "images/temple/temple_0.jpg").read_bytes()
     (tmp_path / "images/flower/flower_1.jpg").write_bytes(whole[: len(whole) // 2])
@@ -165,7 +177,7 @@ def test_damaged_images_are_left_out_and_named(tmp_path, counted, monkeypatch, c
         return real(image, *args, **more)
 
     monkeypatch.setattr(Image.Image, "convert", convert)
-    skipped = extract(find_images(tmp_path / "images"), "lite0", tmp_path / "x.npz", batch_size=2)
+    skipped = extract(find_images(tmp_path / "images"), of_means([]), tmp_path / "x.npz", batch_size=2, workers=3)
     vast = [f"temple/vast_{name}.png" for name in ("one", "three", "two")]
     assert skipped == ["flower/empty.jpg", "flower/flower_1.jpg", "temple/memory.png", "temple/page.png", *vast]
     assert all(f"{name} is left out" in caplog.text for name in skipped)
@@ -176,7 +188,7 @@ def test_damaged_images_are_left_out_and_named(tmp_path, counted, monkeypatch, c
             *(f"temple/temple_{n}" for n in ("0.jpg", "1.jpg", "2.png")),
         ]
         assert stored["files"].tolist() == names
-        assert stored["features"].shape == (5, 1280)
+        assert stored["features"].shape == (5, 6)
         assert stored["class_names"][stored["labels"] - 1].tolist() == ["flower"] * 2 + ["temple"] * 3
         assert stored["skipped"].tolist() == skipped
         assert json.loads(str(stored["network"]))["name"] == "lite0"
@@ -185,18 +197,21 @@ def test_damaged_images_are_left_out_and_named(tmp_path, counted, monkeypatch, c
 
 def test_a_stopped_extraction_goes_on_and_ends_in_the_same_numbers(tmp_path, counted, monkeypatch, capsys):
     images = find_images(photographs(tmp_path / "images"))
-    extract(images, "lite0", tmp_path / "whole.npz", batch_size=2)
-    counted.clear()
-    real = module.prepare
+    extract(images, of_means([]), tmp_path / "whole.npz", batch_size=2)
 
-    def dies(path, settings):
-        if len(counted) == 2:
-            raise KeyboardInterrupt
-        return real(path, settings)
+    def dies(*_, **__):
+        network = of_means(counted)
+
+        def run(pixels):
+            if len(counted) == 2:
+                raise KeyboardInterrupt
+            return network.run(pixels)
+
+        return replace(network, run=run)
 
     command = [str(tmp_path / "images"), "--to", str(tmp_path / "x.npz"), "--batch-size"]
     with monkeypatch.context() as broken:
-        broken.setattr(module, "prepare", dies)
+        broken.setattr(module, "network_of", dies)
         assert main([*command, "2"]) == 130
     assert not (tmp_path / "x.npz").exists()
     assert main([*command, "3"]) == 1
@@ -210,13 +225,37 @@ def test_a_stopped_extraction_goes_on_and_ends_in_the_same_numbers(tmp_path, cou
     assert "is not overwritten" in capsys.readouterr().err
 
 
-def test_a_batch_that_cannot_be_computed(tmp_path, monkeypatch):
+def test_a_batch_that_cannot_be_computed(tmp_path):
     def run(pixels):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(module, "load_network", lambda *_: (run, {}))
+    network = replace(of_means([]), run=run)
     with pytest.raises(UserError, match=r"a batch of 4 images of 224 pixels .*use a smaller --batch-size"):
-        extract(find_images(photographs(tmp_path / "images")), "lite0", tmp_path / "x.npz", batch_size=4)
+        extract(find_images(photographs(tmp_path / "images")), network, tmp_path / "x.npz", batch_size=4)
+
+
+def test_workers_change_no_number_and_two_batches_are_in_memory(tmp_path):
+    images = find_images(photographs(tmp_path / "images", per_class=8))
+    read, running, most = [], threading.Event(), []
+
+    def run(pixels):
+        # Everything that is read before this batch is computed, while the threads have all the time they want.
+        running.wait(0.05)
+        most.append(len(read))
+        return np.repeat(pixels.mean(axis=(2, 3)), 2, axis=1)
+
+    network = of_means([])
+    watched = replace(network, run=run, read=lambda path: read.append(path) or network.read(path))
+    files = []
+    for workers in (1, 2, 5):
+        files.append(tmp_path / f"{workers}.npz")
+        read.clear(), most.clear()
+        extract(images, watched, files[-1], batch_size=3, workers=workers)
+        assert all(n <= 3 * (i + 2) for i, n in enumerate(most)), most
+    with np.load(files[0]) as one:
+        for other in map(np.load, files[1:]):
+            assert_array_equal(one["features"], other["features"])
+            assert one["files"].tolist() == other["files"].tolist() == list(images.files)
 
 
 def test_the_file_is_what_tabular_reads(tmp_path, counted):
@@ -234,8 +273,9 @@ def test_the_file_is_what_tabular_reads(tmp_path, counted):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["IMAGES", "feature=lite1"], "feature=lite1 cannot be extracted; there are: lite0, vgg19"),
-        (["IMAGES", "faeture=lite0"], "faeture=lite0 is not understood"),
+        (["IMAGES", "feature=lite0"], "feature=lite0 is now written --network lite0."),
+        (["IMAGES", "feature.weights=w.pth"], "feature.weights=w.pth is now written --weights w.pth."),
+        (["IMAGES", "--workers", "0"], "--workers must be at least 1"),
         (["IMAGES", "--batch-size", "0"], "--batch-size must be at least 1"),
         (["IMAGES", "--size", "100000"], "--size must be from 32 to 2048, not 100000"),
         (["IMAGES", "--to", "x.mat"], "must end in .npz"),
@@ -249,6 +289,12 @@ def test_mistakes_end_in_a_sentence(tmp_path, capsys, counted, arguments, senten
     assert main([a.replace("IMAGES", str(tmp_path)) for a in arguments]) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
     assert sentence in line
+
+
+@pytest.mark.parametrize("name", ["lite1", "timm/", "tim/resnet18", "timm"])
+def test_a_network_of_no_library_is_refused(name):
+    with pytest.raises(UserError, match=r"--network .* is not known.*give timm/NAME, open_clip/NAME.*lite0, inception"):
+        load_network(name)
 
 
 def test_without_torch_the_way_to_it_is_named(tmp_path, monkeypatch, capsys):
@@ -282,7 +328,7 @@ def test_lite0_recognises_what_is_in_the_photographs(tmp_path, torch, lite0, cap
         X, y = a["features"], a["class_names"][a["labels"] - 1]
         assert (X.shape, X.dtype, X.min() >= 0, X.max() <= 6) == ((6, 1280), np.float32, True, True)
         assert_array_equal(X, b["features"])
-    state = networks._state(networks._own_weights("lite0"))
+    state = read_state(packaged(), pickled=True)
     best = (X @ state["_fc.weight"].numpy().T + state["_fc.bias"].numpy()).argmax(axis=1)
     # ImageNet's classes 698 palace and 663 monastery, 668 mosque, 832 stupa; 985 daisy, 308 fly, 309 bee, ...
     assert set(best[y == "temple"]) & {698, 663, 668, 832, 497}
@@ -290,46 +336,54 @@ def test_lite0_recognises_what_is_in_the_photographs(tmp_path, torch, lite0, cap
 
 
 @pytest.mark.extract
+def test_the_record_of_lite0_is_that_of_earlier_versions(torch, lite0):
+    """So that features extracted before still match in zsl predict."""
+    network = load_network("lite0")
+    about = {"weights": packaged().name, "sha256": network.record["sha256"], "torch": str(torch.__version__)}
+    assert network.record == json.loads(json.dumps(network.record)) == {
+        "name": "lite0", "dimensions": 1280, "size": 224, "resize": 256, "mean": [127 / 255] * 3,
+        "std": [128 / 255] * 3, "bicubic": True, **about,
+    }  # fmt: skip
+    assert network.record["sha256"] == hashlib.sha256(packaged().read_bytes()).hexdigest()[:16]
+    assert {**load_network("lite0", size=160).record} == {**network.record, "size": 160, "resize": 183}
+
+
+@pytest.mark.extract
+def test_lite0_makes_the_published_features_of_cifar_again(tmp_path, torch, lite0):
+    """Features that another program made of real images, by Lanczos at 160 pixels, and kept in 16 bits."""
+    data = ROOT.parent / "shared" / "data"
+    images, stored = data / "cifar_images", data / "cifar_awa" / "lite0_1280.npz"
+    if not (images.is_dir() and stored.is_file()):
+        pytest.skip("the images of CIFAR are not here")
+    with (images / "rows.csv").open() as table:
+        rows = {line["file"]: int(line["row"]) for line in csv.DictReader(table)}
+    some = find_images(images).files[::5]
+    seen, large = Settings(size=160, resize=160), ((160, 160), Image.Resampling.LANCZOS)
+    X = load_network("lite0", size=160).run(np.stack([seen(open_image(images / f).resize(*large)) for f in some]))
+    with np.load(stored) as published:
+        expected = published["features"][[rows[f] for f in some]].astype(np.float32)
+    assert len(some) == 100
+    assert_allclose(X, expected, atol=0.005)
+
+
+@pytest.mark.extract
 def test_weights_that_do_not_fit_are_refused(tmp_path, torch):
     file = tmp_path / "w.pth"
     for content, sentence in (
-        ({"a": torch.zeros(2)}, "lacks .* weights"),
-        ({"_conv_stem.weight": torch.zeros(2)}, "does not fit feature=lite0"),
+        ({"a": torch.zeros(2)}, "does not fit lite0: it lacks _conv_stem.weight"),
+        ({"_conv_stem.weight": torch.zeros(2)}, "does not fit lite0"),
         ([1, 2], "holds no dictionary of weights"),
         ({"a": print}, "not a file of plain weights"),  # nothing is unpickled
     ):
         torch.save(content, file)
         with pytest.raises(UserError, match=sentence):
-            networks.load_network(NETWORKS["lite0"], file)
+            load_network("lite0", file, pickled=True)
+        with pytest.raises(UserError, match=r"w\.pth is a pickle.*add --pickled"):
+            load_network("lite0", file)
     file.write_bytes(b"<html>")
     with pytest.raises(UserError, match="not a file of plain weights"):
-        networks.load_network(NETWORKS["lite0"], file)
+        load_network("lite0", file, pickled=True)
     with pytest.raises(UserError, match="there is no such file"):
-        networks.load_network(NETWORKS["lite0"], tmp_path / "none.pth")
-    with pytest.raises(UserError, match=r"feature=resnet50 needs feature\.weights=FILE"):
-        networks.load_network(NETWORKS["resnet50"], None)
-
-
-@pytest.mark.extract
-@pytest.mark.parametrize("name", [n for n in NETWORKS if n != "lite0"])
-def test_torchvision_networks_with_random_weights(tmp_path, torch, name):
-    pytest.importorskip(
-        "torchvision", reason="torchvision is not installed; the extra 'extract' runs this", exc_type=Exception
-    )
-    from torchvision import models
-
-    torch.manual_seed(0)
-    published = {"inception": "googlenet"}.get(name, name)
-    more = {"aux_logits": True, "init_weights": False} if name.startswith("inception") else {}
-    whole = getattr(models, published)(weights=None, **more)
-    # As Places files come: wrapped, with another number of classes.
-    state = {f"module.{k}": v for k, v in whole.state_dict().items()}
-    torch.save({"state_dict": state}, tmp_path / "w.pth")
-    run, about = networks.load_network(NETWORKS[name], tmp_path / "w.pth")
-    s = NETWORKS[name].size
-    pixels = np.random.default_rng(0).standard_normal((2, 3, s, s)).astype(np.float32)
-    X = run(pixels)
-    assert X.shape == (2, NETWORKS[name].dimensions)
-    assert_array_equal(X, run(pixels))
-    assert not np.array_equal(X[0], X[1])
-    assert about["weights"] == "w.pth"
+        load_network("lite0", tmp_path / "none.pth")
+    with pytest.raises(UserError, match="--pool both: lite0 gives the mean"):
+        load_network("lite0", pool="both")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 
 import numpy as np
 import pandas as pd
@@ -127,7 +128,8 @@ def test_a_new_class_like_another_one_is_told(trained, tmp_path, caplog, capsys)
         (["RUN", "x.npy", "--tp", "3"], "unrecognized arguments: --tp 3"),
         (["RUN", "x.npy", "--to", "out.txt"], "must end in .csv or .json"),
         (["RUN"], "the following arguments are required: INPUT;"),
-        (["RUN", "x.npy", "colour=red"], "colour=red is not understood"),
+        (["RUN", "x.npy", "colour=red"], "unrecognized arguments: colour=red; see zsl predict --help."),
+        (["RUN", "x.npy", "feature=lite0"], "feature=lite0 is now written --network lite0."),
         (["nowhere", "x.npy"], "RUN=nowhere does not exist; give the folder of a run"),
         (
             ["EMPTY", "x.npy"],
@@ -163,9 +165,9 @@ def test_features_of_another_network_are_refused(trained, tmp_path):
     classifier.about_["network"] = json.dumps(network)
     for name, other in (("same", {**network, "torch": "2.14"}), ("other", {**network, "sha256": "b"})):
         np.savez(tmp_path / f"{name}.npz", features=np.eye(40), network=np.array(json.dumps(other)))
-    assert len(read_input(tmp_path / "same.npz", classifier, {}, "cpu")[0]) == 40
+    assert len(read_input(tmp_path / "same.npz", classifier, Namespace())[0]) == 40
     with pytest.raises(UserError, match="another network than training's"):
-        read_input(tmp_path / "other.npz", classifier, {}, "cpu")
+        read_input(tmp_path / "other.npz", classifier, Namespace())
 
 
 @pytest.mark.extract
@@ -176,6 +178,7 @@ def test_a_folder_of_images(tmp_path):
     Image = pytest.importorskip("PIL.Image")
     from zsl.extract.__main__ import extract
     from zsl.extract.images import find_images
+    from zsl.extract.networks import load_network
 
     rng = np.random.default_rng(0)
     colours = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "yellow": (255, 255, 0)}
@@ -185,7 +188,7 @@ def test_a_folder_of_images(tmp_path):
         for i in range(3):
             noise = rng.integers(0, 60, (40, 40, 3))
             Image.fromarray(np.clip(np.array(colour) - noise, 0, 255).astype(np.uint8)).save(folder / f"{i}.png")
-    extract(find_images(tmp_path / "photos"), "lite0", tmp_path / "photos.npz")
+    extract(find_images(tmp_path / "photos"), load_network("lite0"), tmp_path / "photos.npz")
     rows = np.array([[c / 255 for c in colour] for colour in colours.values()])
     write_class_csv(tmp_path / "classes.csv", list(colours), ["r", "g", "b"], rows)
     where = [f"dataset.features={tmp_path / 'photos.npz'}", f"dataset.attributes={tmp_path / 'classes.csv'}"]
@@ -196,3 +199,50 @@ def test_a_folder_of_images(tmp_path):
     lines = out.read_text().splitlines()
     assert lines[0] == "image,class_1,score_1"
     assert [line.split(",")[:2] for line in lines[1:]] == [[f"{i}.png", "red"] for i in range(3)]
+
+
+@pytest.mark.extract
+def test_images_go_through_the_network_that_made_the_features(tmp_path, capsys):
+    """Its name, input size and pooling are in the record; its weights come again from --weights."""
+    timm = pytest.importorskip("timm", reason="the extra 'modern' runs this")
+    save = pytest.importorskip("safetensors.torch", reason="the extra 'modern' runs this").save_file
+    Image = pytest.importorskip("PIL.Image")
+    from zsl.extract.__main__ import main as extract
+
+    rng = np.random.default_rng(0)
+    for name in ("red", "green", "unlabelled"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(3):
+            Image.fromarray(rng.integers(0, 255, (40, 40, 3), np.uint8)).save(tmp_path / "photos" / name / f"{i}.png")
+    for name in ("test_vit", "other"):
+        save(timm.create_model("test_vit").state_dict(), tmp_path / f"{name}.safetensors")
+    flags = ["--network", "timm/test_vit", "--weights", str(tmp_path / "test_vit.safetensors")]
+    where = ["--to", str(tmp_path / "photos.npz"), "--pool", "both", "--size", "96"]
+    assert extract([str(tmp_path / "photos"), *flags, *where]) == 0
+    write_class_csv(
+        tmp_path / "classes.csv", ["red", "green", "blue"], ["r", "g"], np.array([[1, 0], [0, 1], [0, 0.5]])
+    )
+    data = [f"dataset.features={tmp_path / 'photos.npz'}", f"dataset.attributes={tmp_path / 'classes.csv'}"]
+    run(compose(["dataset=tabular", *data, "tracking=none", "model=ridge", "inference=aag"]), tmp_path / "run")
+    found = []
+    for source in (tmp_path / "photos", tmp_path / "photos.npz"):
+        command = [str(tmp_path / "run"), str(source), "--classes", "all", "--to", str(tmp_path / "found.json")]
+        assert main([*command, *flags[2:]]) == 0
+        found.append([image["classes"] for image in json.loads((tmp_path / "found.json").read_text())])
+    # A batch of all images is computed in another order of sums than two.
+    for one, other in zip(*found, strict=True):
+        assert [c["class"] for c in one] == [c["class"] for c in other]
+        assert np.allclose([c["score"] for c in one], [c["score"] for c in other], atol=1e-4)
+    command = [str(tmp_path / "run"), str(tmp_path / "photos")]
+    for more, sentence in (
+        (["--weights", str(tmp_path / "other.safetensors")], "is not the network that made training's features"),
+        (["--network", "vgg19"], "--network vgg19 did not make training's features, timm/test_vit did; leave it out."),
+    ):
+        assert main([*command, *more]) == 1
+        assert sentence in capsys.readouterr().err
+    with np.load(tmp_path / "photos.npz") as stored:
+        content = dict(stored)
+    content["network"] = np.array(json.dumps(json.loads(str(content["network"])) | {"pool": "own"}))
+    np.savez(tmp_path / "own.npz", **content)
+    assert main([command[0], str(tmp_path / "own.npz")]) == 1
+    assert "holds features of another network than training's" in capsys.readouterr().err

@@ -79,7 +79,7 @@ def test_one_line_per_dataset_what_is_here_first(tmp_path, monkeypatch):
     # xlsa17.zip has one feature; the line does not promise the others from it.
     awa1, awa2 = lines[2:4]
     assert "ResNet101 features; 880 MB) from https://" in awa2
-    assert "feature=vgg19 is made by zsl extract IMAGES --to FOLDER/vgg19.npz feature=vgg19, likewise" in awa2
+    assert "feature=vgg19 is made by zsl extract IMAGES --to FOLDER/vgg19.npz --network vgg19, likewise" in awa2
     assert "zsl data download awa1 --form vgg19 says where" in awa1
     assert "zsl.extract" not in awa1  # its images are not distributed any more
 

@@ -23,6 +23,7 @@ from zsl.data.labelled import is_no_class, place_of, read_answers, shared_names
 from zsl.data.readers.columns import read_csv
 from zsl.errors import Parser, UserError, atomic, exit_status, writing
 from zsl.evaluation import evaluate
+from zsl.extract.choice import add_flags, parse
 from zsl.inference.asking import WORTH_ASKING, Question
 from zsl.predict.__main__ import model_of
 from zsl.runs.files import PREDICTIONS, write_predictions
@@ -42,9 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder or id, or its model.skops")
     parser.add_argument("input", metavar="INPUT", type=Path, nargs="?",
                         help="raw features or a folder of images (default: the run's own test images)")  # fmt: skip
-    parser.add_argument(
-        "settings", metavar="KEY=VALUE", nargs="*", default=[], help="for images: feature=NAME, feature.weights=FILE"
-    )
     parser.add_argument("--answers", type=Path, metavar="FILE.csv", help="predict again with these answers")
     parser.add_argument("--prompt", action="store_true", help="ask in the terminal, one image after another")
     parser.add_argument(
@@ -54,12 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--images", type=Path, metavar="FOLDER", help="where the image files are, for the contact sheet"
     )
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="default: the folder ask in the run's folder")
-    parser.add_argument("--device", default="cpu", help="for images: cpu (default), or cuda")
+    add_flags(parser, "the one that made training's features")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE",
                         help="a package outside zsl whose model the run used")  # fmt: skip
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
     smaller = "free some, or ask about fewer images"
-    return exit_status("zsl ask", lambda: _work(parser.parse_intermixed_args(argv)), smaller=smaller)
+    return exit_status("zsl ask", lambda: _work(parse(parser, argv)), smaller=smaller)
 
 
 def _work(arguments: argparse.Namespace) -> None:

@@ -39,11 +39,10 @@ def read_images(folder: Path, classifier: ZeroShotClassifier, arguments: argpars
     """The images of INPUT, or the test images of the run, read again as its configuration says."""
     classes = [str(name) for name in classifier.classes_]
     if arguments.input is not None:
-        from zsl.extract.__main__ import read_settings
         from zsl.predict.evaluation import not_counted, true_classes
 
         path = arguments.input.expanduser()
-        X, files = read_input(path, classifier, read_settings(arguments.settings), arguments.device)
+        X, files = read_input(path, classifier, arguments)
         y = np.full(len(X), -1)
         if arguments.truth:
             place = {name: m for m, name in enumerate(classes)}

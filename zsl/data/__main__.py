@@ -1,4 +1,4 @@
-"""``zsl data list | check | convert | download | build``: which data is here, and whether it can be used."""
+"""``zsl data list | check | convert | download | build | weights``: which data is here, and whether it can be used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("zsl data", description="The data that zsl can read.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="list|check|convert|download|build")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="list|check|convert|download|build|weights")
     where = Parser(add_help=False)
     where.add_argument("--data-dir", metavar="FOLDER", help="where the benchmarks lie (default: $ZSL_DATA or ./data)")
     chosen = Parser(add_help=False)
@@ -59,6 +59,9 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     build.add_argument("name", metavar="NAME", choices=("cifar_awa",), help="cifar_awa")
     build.add_argument("--images", metavar="FOLDER", required=True, type=Path, help="holds the archives of CIFAR")
     build.add_argument("--to", metavar="FOLDER", type=Path, help="default: cifar_awa in the data folder")
+    weights = commands.add_parser("weights", help="the weights of networks that are here: place, licence, hash")
+    weights.set_defaults(run=_weights)
+    weights.add_argument("--folder", metavar="FOLDER", type=Path, help="look for weights below this folder too")
     # data_dir=FOLDER is how zsl.main has it; every command here takes it too.
     words = [f"--data-dir={w.removeprefix('data_dir=')}" if w.startswith("data_dir=") else w for w in argv]
     arguments, rest = parser.parse_known_args(words)
@@ -187,6 +190,27 @@ def _build(arguments: argparse.Namespace) -> int:
 
     target = (arguments.to or _data_dir(arguments) / arguments.name).expanduser()
     print(f"{build(arguments.images.expanduser(), target)} is read by dataset=cifar_awa feature.name=lite0_1280")
+    return 0
+
+
+def _weights(arguments: argparse.Namespace) -> int:
+    from rich.markup import escape
+    from rich.table import Column, Table
+
+    from zsl.data.weights import missing, weights_here
+
+    found = weights_here(arguments.folder and arguments.folder.expanduser())
+    columns = [Column("used by --network or --encoder", overflow="fold"), Column("place", overflow="fold")]
+    table = Table(*columns, "size", "sha256 of the file", "licence")
+    for weights in found:
+        size = f"{weights.size / 2**20:.1f} MB"
+        table.add_row(escape(weights.used_by), escape(str(weights.path)), size, weights.sha256, weights.licence)
+    console = _console()
+    if found:
+        console.print(table)
+    else:
+        console.print("no weights are here: neither in a package, nor in the caches of torch and of the hub")
+    console.print(f"not here: {', '.join(missing(found)) or 'none of the documented networks'}", soft_wrap=True)
     return 0
 
 

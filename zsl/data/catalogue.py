@@ -120,9 +120,9 @@ def how_to_make(name: str, feature: str) -> str:
     Examples
     --------
     >>> how_to_make("cub", "vgg19")
-    'feature=vgg19 is made by zsl extract IMAGES --to FOLDER/vgg19.npz feature=vgg19'
+    'feature=vgg19 is made by zsl extract IMAGES --to FOLDER/vgg19.npz --network vgg19'
     """
     if name in ENTRIES and feature in ENTRIES[name].by_hand:
         return f"zsl data download {name} --form {feature} says where feature={feature} is"
-    made = f"feature={feature} is made by zsl extract IMAGES --to FOLDER/{feature}.npz feature={feature}"
+    made = f"feature={feature} is made by zsl extract IMAGES --to FOLDER/{feature}.npz --network {feature}"
     return made if feature in _EXTRACTED else ""

@@ -6,7 +6,12 @@ The network that makes features (:mod:`zsl.extract.networks`) and the encoder of
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import re
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +34,76 @@ def need(library: str, extra: str, who: str) -> Any:
         ) from None
 
 
-def open_clip_model(name: str, weights: Path | None, *, pickled: bool = False) -> tuple[Any, Any, Any, str]:
+@contextlib.contextmanager
+def hub(local: bool = False, address: str | None = None) -> Iterator[bool]:
+    """Load a model: from here alone if ``local`` or if the hub cannot be reached; then quietly, and without a wait.
+
+    Libraries try an unreachable hub for a long time, and write about it.
+
+    Parameters
+    ----------
+    local : bool
+        Whether all files are here.
+    address : str, optional
+        What is asked for, if not the hub of huggingface.
+
+    Yields
+    ------
+    bool
+        Whether the hub can be reached; False if ``local``.
+    """
+    try:
+        from huggingface_hub import constants
+    except ImportError:
+        constants = None
+    where = address or (constants and constants.ENDPOINT)
+    before = bool(constants and constants.HF_HUB_OFFLINE)
+    if not local and where and not before and _reachable(where):
+        yield True
+        return
+    nowhere, level = io.StringIO(), logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        if constants:
+            constants.HF_HUB_OFFLINE = True
+        with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield False
+    finally:
+        logging.disable(level)
+        if constants:
+            constants.HF_HUB_OFFLINE = before
+
+
+def _reachable(address: str, patience_s: float = 3) -> bool:
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    try:
+        with urlopen(Request(address, method="HEAD"), timeout=patience_s):
+            return True
+    except HTTPError:  # an answer
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def cannot_load(who: str, weights: Path | None, error: Exception, online: bool) -> UserError:
+    """The sentence for what a library raises while it loads a model; ``online`` is what :func:`hub` yields."""
+    if isinstance(error, UserError):
+        return error
+    if weights is None and not online:
+        return UserError(f"{who} is not in the cache of this machine, and its hub cannot be reached; {HUB}.")
+    why = re.split(r"\. |; ", reason(error))[0][:200].rstrip(".")
+    remedy = (
+        "give the weights of this network" if weights is not None else "check its name, or give --weights FILE|FOLDER"
+    )
+    return UserError(f"{who} cannot be loaded ({why}); {remedy}.")
+
+
+def open_clip_model(
+    name: str, weights: Path | None, *, pickled: bool = False, texts: bool = True
+) -> tuple[Any, Any, Any, str]:
     """A model of open_clip, its transform of images, its tokenizer, and the hash of its weights.
 
     Parameters
@@ -38,6 +112,10 @@ def open_clip_model(name: str, weights: Path | None, *, pickled: bool = False) -
         A model of open_clip (``ViT-B-32``); with ``:TAG`` the weights that open_clip fetches, or ``hf-hub:REPOSITORY``.
     weights : Path, optional
         A file of weights for this model, or a folder in the layout of a hub (``open_clip_config.json`` beside them).
+    pickled : bool
+        Whether weights may be in a pickle.
+    texts : bool
+        Whether the tokenizer is wanted, which some models take from a hub; else it is None.
 
     Raises
     ------
@@ -56,14 +134,15 @@ def open_clip_model(name: str, weights: Path | None, *, pickled: bool = False) -
             pretrained = str(file)
     elif not tag and not name.startswith("hf-hub:"):
         raise UserError(f"open_clip/{name} says nothing of its weights; {HUB} (open_clip/{name}:TAG).")
-    try:
-        model, _, transform = open_clip.create_model_and_transforms(
-            model_name, pretrained=pretrained, weights_only=True, require_pretrained=True
-        )
-        tokenizer = open_clip.get_tokenizer(model_name)
-    except Exception as error:
-        # open_clip passes on what torch, its hub and JSON raise.
-        raise UserError(_sentence(f"open_clip/{name}", weights, error)) from None
+    with hub(local=weights is not None and not texts) as online:
+        try:
+            model, _, transform = open_clip.create_model_and_transforms(
+                model_name, pretrained=pretrained, weights_only=True, require_pretrained=True
+            )
+            tokenizer = open_clip.get_tokenizer(model_name) if texts else None
+        except Exception as error:
+            # open_clip passes on what torch, its hub and JSON raise.
+            raise cannot_load(f"open_clip/{name}", weights, error, online) from None
     return model.eval(), transform, tokenizer, digest(model.state_dict())
 
 
@@ -91,12 +170,19 @@ def hf_model(name: str, weights: Path | None, *, pickled: bool = False) -> tuple
             )
         check_form(weight_file(weights), pickled)
         where = str(weights)
-    try:
-        model, report = transformers.AutoModel.from_pretrained(
-            where, output_loading_info=True, use_safetensors=None if pickled else True, trust_remote_code=False
+    with hub(local=weights is not None) as online:
+        try:
+            model, report = transformers.AutoModel.from_pretrained(
+                where, output_loading_info=True, use_safetensors=None if pickled else True, trust_remote_code=False,
+                ignore_mismatched_sizes=True,
+            )  # fmt: skip
+        except Exception as error:
+            raise cannot_load(f"hf/{name}", weights, error, online) from None
+    if report["mismatched_keys"]:
+        first, found, own = sorted(report["mismatched_keys"])[0]
+        raise UserError(
+            f"the weights of hf/{name} have {first} of the shape {tuple(found)}, and not {tuple(own)}; give its own."
         )
-    except Exception as error:
-        raise UserError(_sentence(f"hf/{name}", weights, error)) from None
     # A checkpoint of a classifier has no pooling layer; what transformers makes up at random is not used.
     missing = sorted(k for k in report["missing_keys"] if not re.match(r"(\w+\.)?pooler\.", k))
     if missing:
@@ -106,9 +192,3 @@ def hf_model(name: str, weights: Path | None, *, pickled: bool = False) -> tuple
     if report["missing_keys"]:
         model.pooler = None
     return model.eval(), where, digest(model.state_dict())
-
-
-def _sentence(who: str, weights: Path | None, error: Exception) -> str:
-    why = reason(error)[:200].rstrip(".")
-    remedy = "give those of this network" if weights is not None else HUB
-    return f"{who} cannot be loaded ({why}); {remedy}."

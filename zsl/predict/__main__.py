@@ -1,8 +1,8 @@
 """Predictions of a finished run for new images: ``zsl predict RUN INPUT``.
 
 RUN is a run's folder (or its ``model.skops``). INPUT is a file of raw features (``.npz``, ``.npy``, ``.csv``,
-``.parquet``), or a folder of images (which needs the extra ``extract-lite0`` or ``extract``). Nothing is fitted. A new
-class needs its attributes only: ``--add FILE.csv``.
+``.parquet``), or a folder of images (which needs the extra ``extract-lite0``, ``extract`` or ``modern``). Nothing is
+fitted. A new class needs its attributes only: ``--add FILE.csv``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from zsl.classifier import ZeroShotClassifier
 from zsl.data.class_table import align, as_table
 from zsl.data.labelled import rows_as_labelled
 from zsl.errors import Parser, UserError, atomic, exit_status, writing
+from zsl.extract.choice import add_flags, parse
 from zsl.runs.model_file import MODEL
 from zsl.runs.status import STATUS, read, walk
 from zsl.text import as_cell
@@ -95,60 +96,59 @@ def twins(known: pd.DataFrame, added: pd.DataFrame) -> list[str]:
     return found
 
 
-def read_input(
-    path: Path, classifier: ZeroShotClassifier, settings: Mapping[str, str], device: str
-) -> tuple[Array, list[str]]:
+def read_input(path: Path, classifier: ZeroShotClassifier, arguments: argparse.Namespace) -> tuple[Array, list[str]]:
     """Read raw features (L, p) from a file, or make them of a folder's images; and a name for each row."""
     if path.is_dir():
-        return _from_images(path, classifier, settings, device)
+        return _from_images(path, classifier, arguments)
     from zsl.data.readers.tabular import read_features
+    from zsl.extract.networks import same
 
     X, files, network = read_features(path)
     trained = classifier.about_.get("network")
-    if trained and network and _network(trained) != _network(network):
+    if trained and network and not same(_network(trained), _network(network)):
         raise UserError(f"{path} holds features of another network than training's; extract them with the same.")
     return X, list(files) or [str(i) for i in range(1, len(X) + 1)]  # as in predictions.csv
 
 
 def _network(text: str) -> dict[str, Any]:
-    """What changes the features in the description of a network, which the version of torch does not."""
+    """The record of a network from its text, whoever wrote it."""
     try:
         about = json.loads(text)
     except ValueError:
         about = text
-    return {k: v for k, v in about.items() if k != "torch"} if isinstance(about, dict) else {"description": about}
+    return about if isinstance(about, dict) else {"description": about}
 
 
 def _from_images(
-    folder: Path, classifier: ZeroShotClassifier, settings: Mapping[str, str], device: str
+    folder: Path, classifier: ZeroShotClassifier, arguments: argparse.Namespace
 ) -> tuple[Array, list[str]]:
     from zsl.data.readers.tabular import read_features
     from zsl.extract.__main__ import extract
+    from zsl.extract.choice import NAMES, network_of
     from zsl.extract.images import Images, image_files
-    from zsl.extract.networks import NETWORKS
+    from zsl.extract.networks import ALIASES, same
 
     files = image_files(folder)
     text = classifier.about_.get("network")
     trained = _network(text) if text else {}
-    name = settings.get("feature") or trained.get("name")
+    name = arguments.network or trained.get("name")
     if name is None:
         raise UserError(
-            f"{folder} holds images, and the run's features do not say which network made them; "
-            f"add feature=NAME, one of: {', '.join(NETWORKS)}."
+            f"{folder} holds images, and the run's features do not say which network made them; add --network, one of: "
+            f"{NAMES}."
         )
-    size = trained.get("size")
-    if name in NETWORKS and size == NETWORKS[name].size:
-        size = None  # the network's own
-    weights = Path(settings["feature.weights"]).expanduser() if "feature.weights" in settings else None
+    if len({ALIASES.get(n, n) for n in (name, trained.get("name", name))}) > 1:
+        raise UserError(f"--network {name} did not make training's features, {trained['name']} did; leave it out.")
+    network = network_of(arguments, name, pool=trained.get("pool", "own"), size=trained.get("size"))
+    if trained and not same(network.record, trained):
+        raise UserError(
+            f"--network {name} as it is here is not the network that made training's features (its weights or its "
+            "pre-processing differ); give the same --weights."
+        )
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch) / "features.npz"
-        extract(Images(folder, files, ("",) * len(files)), name, target, weights=weights, device=device, size=size)
-        X, kept, network = read_features(target)
-    if trained and _network(network) != trained:
-        raise UserError(
-            f"feature={name} as it is here is not the network that made training's features (weights or input size "
-            "differ); give the same feature.weights=FILE."
-        )
+        extract(Images(folder, files, ("",) * len(files)), network, target, workers=arguments.workers)
+        X, kept, _ = read_features(target)
     return np.array(X), list(kept)
 
 
@@ -196,9 +196,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser("zsl predict", description=(__doc__ or "").partition(":")[0] + ".")
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder or id, or its model.skops")
     parser.add_argument("input", metavar="INPUT", type=Path, help="a file of raw features, or a folder of images")
-    parser.add_argument(
-        "settings", metavar="KEY=VALUE", nargs="*", default=[], help="for images: feature=NAME, feature.weights=FILE"
-    )
     parser.add_argument("--top", type=int, default=3, metavar="K", help="classes named for each image (default 3)")
     parser.add_argument("--classes", default="unseen", metavar="unseen|seen|all|none",
                         help="classes of training to choose from (default unseen)")  # fmt: skip
@@ -207,12 +204,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="count the right answers: INPUT has labels or a folder per class")  # fmt: skip
     parser.add_argument("--to", type=Path, metavar="FILE", help=".csv or .json (default: CSV to the terminal)")
     parser.add_argument("--json", action="store_true", help="JSON to the terminal")
-    parser.add_argument("--device", default="cpu", help="for images: cpu (default), or cuda")
+    add_flags(parser, "the one that made training's features")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE",
                         help="a package outside zsl whose model the run used")  # fmt: skip
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
     smaller = "free some, or predict for fewer images at a time"
-    return exit_status("zsl.predict", lambda: _work(parser.parse_intermixed_args(argv)), smaller=smaller)
+    return exit_status("zsl.predict", lambda: _work(parse(parser, argv)), smaller=smaller)
 
 
 def model_of(run: Path) -> Path:
@@ -246,9 +243,6 @@ def model_of(run: Path) -> Path:
 
 
 def _work(arguments: argparse.Namespace) -> None:
-    from zsl.extract.__main__ import read_settings
-
-    settings = read_settings(arguments.settings)
     to = arguments.to and arguments.to.expanduser()
     if arguments.top < 1:
         raise UserError(f"--top {arguments.top}: at least one class must be named.")
@@ -258,7 +252,7 @@ def _work(arguments: argparse.Namespace) -> None:
         raise UserError(f"--to {to}: the folder {to.parent} does not exist; make it first.")
     classifier = ZeroShotClassifier.load(model_of(arguments.run), allow=arguments.allow)
     added = read_classes(arguments.add.expanduser()) if arguments.add else None
-    X, rows = read_input(arguments.input.expanduser(), classifier, settings, arguments.device)
+    X, rows = read_input(arguments.input.expanduser(), classifier, arguments)
     X = as_matrix(X, str(arguments.input), n_columns=classifier.n_features_in_)
     names = [*classifier.class_attributes(arguments.classes).index, *(added.index if added is not None else ())]
     if added is not None:

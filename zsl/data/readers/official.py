@@ -111,7 +111,7 @@ def image_table(
     to = folder / "lite0.npz"
     path = feature_file(
         folder.root, feature, name,
-        f"the archive holds no features; zsl extract {image_folder} --to {to} feature=lite0 makes some "
+        f"the archive holds no features; zsl extract {image_folder} --to {to} --network lite0 makes some "
         "(then: feature=lite0)",
     )  # fmt: skip
     stored = read_features(folder, path)
