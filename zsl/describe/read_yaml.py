@@ -128,7 +128,7 @@ def _attributes(name: str, items: dict[str, Any], path: Path) -> dict[str, float
                 found[attribute] = float("nan" if text == ".nan" else text)
             except ValueError:
                 raise UserError(
-                    f"{path}, line {node.start_mark.line + 1}: the attribute {attribute!r} of {name!r} is {text[:40]!r}, "
-                    "which is no number (leave it empty if it is unknown; sentences belong under description)."
+                    f"{path}, line {node.start_mark.line + 1}: the attribute {attribute!r} of {name!r} is {text[:40]!r}"
+                    ", which is no number (leave it empty if it is unknown; sentences belong under description)."
                 ) from None
     return found

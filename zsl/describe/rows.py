@@ -69,14 +69,16 @@ def class_rows(
     UserError
         If a class has a row of zeros: no word of its texts is known.
     """
-    found, names, record = np.zeros((len(texts), 0)), (), {}
+    found: Array = np.zeros((len(texts), 0))
+    names: tuple[str, ...] = ()
+    record: dict[str, Any] = {}
     if encoder is not None:
         flat = list(dict.fromkeys(text for own in texts for text in own))
         place = {text: i for i, text in enumerate(flat)}
         rows = np.asarray(encoder.encode(flat), dtype=np.float64)
         rows = _unit(rows) if l2 else rows
         # Texts in one order, so that the order in which a user writes them does not count, not even in the last digit.
-        found = np.array([rows[sorted(place[t] for t in own)].mean(axis=0) for own in texts])
+        found = np.array([rows[[place[t] for t in sorted(own)]].mean(axis=0) for own in texts])
         _check_rows(found, descriptions.names, encoder.name)
         found = _unit(found) if l2 else found
         found = found - found.mean(axis=0) if centre else found
