@@ -5,22 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-WORDS = [
-    "a",
-    "the",
-    "of",
-    "with",
-    "and",
-    "photo",
-    "zebra",
-    "horse",
-    "lion",
-    "stripes",
-    "hooves",
-    "grass",
-    "big",
-    "small",
-]
+WORDS = ["a", "the", "of", "with", "and", "photo", "zebra", "horse", "lion", "stripes", "hooves", "big", "small"]
 
 
 def open_clip_folder(folder: Path, seed: int = 0) -> Path:

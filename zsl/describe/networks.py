@@ -164,15 +164,15 @@ def _check_modules(folder: Path, who: str, pickled: bool) -> None:
     if own:
         raise UserError(f"--weights {folder}: modules.json names code of its own ({own[0]}), which is not run; give "
                         "a model of the library's own parts.")  # fmt: skip
-    for file in sorted(folder.rglob("*.bin")):
-        if not file.with_name("model.safetensors").is_file():
+    for file in sorted(folder.rglob("pytorch_model*.bin")):
+        if not any(file.parent.glob("*.safetensors")):
             check_form(file, pickled)
 
 
 def _masked_mean(hidden: Any, mask: Any) -> Any:
     """The mean (b, d) of the states (b, t, d) of tokens that are no padding, by the mask (b, t)."""
-    weight = mask.unsqueeze(-1).to(hidden.dtype)
-    return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
+    weight = mask.unsqueeze(-1).float()  # sums in half precision would lose digits
+    return (hidden.float() * weight).sum(1) / weight.sum(1).clamp(min=1)
 
 
 def _on_device(model: Any, device: str) -> Any:
