@@ -130,7 +130,7 @@ def save(rows: ClassRows, target: Path, source: Path) -> None:
     Raises
     ------
     UserError
-        For another suffix, a file that exists, and several blocks in a ``.csv``.
+        For several blocks in a ``.csv``, and a place that cannot be written.
     """
     if target.suffix == ".csv" and len(rows.blocks) > 1:
         raise UserError(f"--to {target}: a .csv keeps no blocks of columns (attributes, text); write .npz.")
