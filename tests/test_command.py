@@ -268,6 +268,7 @@ COMMANDS = {
     "zsl.tracking.__main__": ("zsl.tracking.maintain.repair", ["repair", "."]),
     "zsl.extract.__main__": ("zsl.extract.__main__.find_images", ["."]),
     "zsl.data.__main__": ("zsl.data.__main__._list", ["list"]),
+    "zsl.describe.__main__": ("zsl.describe.__main__._work", ["classes.yaml"]),
 }
 
 

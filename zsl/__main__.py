@@ -11,6 +11,7 @@ COMMANDS = {
     "run": ("zsl.main", "train a model, test it on unseen classes and record the result; -m sweeps over values"),
     "data": ("zsl.data.__main__", "list, check, download, convert and build datasets, and list weights of networks"),
     "extract": ("zsl.extract.__main__", "make features of your own images"),
+    "describe": ("zsl.describe.__main__", "make class rows of sentences and named attributes"),
     "predict": ("zsl.predict.__main__", "predict the classes of new images with a finished run"),
     "ask": ("zsl.ask.__main__", "name clusters of test images with your help, and predict again"),
     "serve": ("zsl.predict.server", "answer the same over HTTP"),

@@ -2,7 +2,8 @@
 
 RUN is a run's folder (or its ``model.skops``). INPUT is a file of raw features (``.npz``, ``.npy``, ``.csv``,
 ``.parquet``), or a folder of images (which needs the extra ``extract-lite0``, ``extract`` or ``modern``). Nothing is
-fitted. A new class needs its attributes only: ``--add FILE.csv``.
+fitted. A new class needs its attributes only: ``--add FILE.csv``, or the ``.npz`` that ``zsl describe`` makes of its
+description.
 """
 
 from __future__ import annotations
@@ -152,12 +153,46 @@ def _from_images(
     return np.array(X), list(kept)
 
 
-def read_classes(path: Path) -> pd.DataFrame:
-    """Read new classes from a CSV: a header, then a name and attributes in each row; an empty field is unknown."""
-    from zsl.data.readers.tables import read_class_csv
+def read_classes(path: Path, trained: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """Read new classes: a CSV of names and attributes (an empty field is unknown), or what ``zsl describe`` wrote.
 
-    names, attribute_names, rows = read_class_csv(path)
+    Parameters
+    ----------
+    trained : mapping, optional
+        The record of the encoder of training's classes; the new classes need the same.
+
+    Raises
+    ------
+    UserError
+        For a file that cannot be read, and texts that another encoder has encoded, or the same one otherwise.
+    """
+    from zsl.data.readers.tables import read_class_table
+
+    names, attribute_names, rows, about = read_class_table(path)
+    _check_encoder(path, dict(trained or {}), about.get("encoder") or {})
     return pd.DataFrame(rows, pd.Index(names, dtype=object), list(attribute_names) or None)
+
+
+def _check_encoder(path: Path, trained: dict[str, Any], new: dict[str, Any]) -> None:
+    name = trained.get("name") or new.get("name")
+    if name is None:
+        return
+    if not trained.get("name"):
+        log.warning("training does not say which encoder made its classes; it must be that of %s (%s).", path, name)
+        return
+    together = "describe old and new classes in one file, and train on it"
+    if name == "tfidf":
+        raise UserError(f"{path}: tfidf weighs words by the classes of one file; {together}, or train with hashed.")
+    if trained.get("centred") or new.get("centred"):
+        raise UserError(
+            f"{path}: --centre subtracts the mean of one file's classes; {together}, or leave --centre out."
+        )
+    for key in ("name", "sha256", "dimensions", "pooling", "prompts", "l2"):
+        if trained.get(key) != new.get(key):
+            raise UserError(
+                f"{path}: its texts were encoded otherwise than training's ({key} {new.get(key)} against "
+                f"{trained.get(key)}); describe the new classes with training's encoder and settings, as .npz."
+            )
 
 
 # Images that are ranked at a time where the rule allows it, so that memory does not grow with their number.
@@ -199,7 +234,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--top", type=int, default=3, metavar="K", help="classes named for each image (default 3)")
     parser.add_argument("--classes", default="unseen", metavar="unseen|seen|all|none",
                         help="classes of training to choose from (default unseen)")  # fmt: skip
-    parser.add_argument("--add", type=Path, metavar="FILE.csv", help="new classes: a name and raw attributes per row")
+    parser.add_argument("--add", type=Path, metavar="FILE",
+                        help="new classes: a .csv of names and raw attributes, or an .npz of zsl describe")  # fmt: skip
     parser.add_argument("--evaluate", action="store_true",
                         help="count the right answers: INPUT has labels or a folder per class")  # fmt: skip
     parser.add_argument("--to", type=Path, metavar="FILE", help=".csv or .json (default: CSV to the terminal)")
@@ -251,7 +287,7 @@ def _work(arguments: argparse.Namespace) -> None:
     if to and not to.parent.is_dir():
         raise UserError(f"--to {to}: the folder {to.parent} does not exist; make it first.")
     classifier = ZeroShotClassifier.load(model_of(arguments.run), allow=arguments.allow)
-    added = read_classes(arguments.add.expanduser()) if arguments.add else None
+    added = read_classes(arguments.add.expanduser(), classifier.about_.get("encoder")) if arguments.add else None
     X, rows = read_input(arguments.input.expanduser(), classifier, arguments)
     X = as_matrix(X, str(arguments.input), n_columns=classifier.n_features_in_)
     names = [*classifier.class_attributes(arguments.classes).index, *(added.index if added is not None else ())]

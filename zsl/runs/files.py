@@ -75,6 +75,7 @@ def _about(result: Result, data: Any, config: Mapping[str, Any]) -> dict[str, An
         "feature": data.feature,
         "split": data.split,
         "network": data.key.get("provenance", {}).get("network") or "",
+        "encoder": data.key.get("provenance", {}).get("encoder") or {},
         "digest": result.digest,
         "versions": result.versions,
         "allow_targets": list(config["allow_targets"]),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from zsl.checks import Array, as_matrix
 from zsl.data.cache import Folder
 from zsl.data.readers.columns import NUMBER_COLUMNS, read_csv, without_numbering
-from zsl.data.readers.files import read_lines, read_npy, read_npz, read_table, reading
+from zsl.data.readers.files import as_text, need, read_lines, read_npy, read_npz, read_table, reading
 from zsl.data.readers.mat import read_mat
 from zsl.data.table import check_class_names, first_repeated
 from zsl.errors import UserError, did_you_mean
@@ -120,7 +121,8 @@ def named_semantics(
 ) -> Semantics:
     """The attribute table of ``dataset.semantics=SOURCE``: a file SOURCE ``.mat|npz|npy|csv|txt`` in the folder.
 
-    ``.mat`` and ``.npz`` hold one matrix (or one named ``att`` or SOURCE); ``.csv`` a header and a class name first in
+    ``.mat`` and ``.npz`` hold one matrix (or one named ``att`` or SOURCE; with ``class_names``, as ``zsl describe``
+    writes them, ``attributes`` in any order of classes); ``.csv`` a header and a class name first in
     each row; ``.txt`` numbers, or a class name and numbers in each line, as word vectors come. A table of as many rows
     as there are images is image-level. ``file`` is the stem of the file if it is not called SOURCE.
 
@@ -138,8 +140,8 @@ def named_semantics(
             f".txt); there is: {', '.join(available)}."
         )
     folder.use(path)
-    if path.suffix == ".csv":
-        names, _, rows = read_class_csv(path)
+    if path.suffix == ".csv" or (path.suffix == ".npz" and "class_names" in read_npz(path, ["class_names"])):
+        names, _, rows, _ = read_class_table(path)
         return class_semantics(_ordered(rows, names, class_names, path))
     if path.suffix == ".txt":
         vectors = _word_vectors(path, class_names)
@@ -208,7 +210,7 @@ def read_class_csv(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], Array]
         For fields that are no numbers, columns that number the classes, and names of rows or columns that are empty or
         occur twice.
     """
-    texts, found, rows = read_csv(path, lambda header, first: [_name_column(header, first)])
+    texts, found, rows = read_csv(path, lambda header, first: [name_column(header, first)])
     names = [name.strip() for name in next(iter(texts.values()))]
     for kind, given in (("row", names), ("column", [n for n in found if n] if found[:1] == [""] else found)):
         repeated = "" if "" in given else first_repeated(given)
@@ -220,7 +222,55 @@ def read_class_csv(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], Array]
     return tuple(names), tuple(attribute_names), rows
 
 
-def _name_column(header: Sequence[str], first: Sequence[str]) -> int:
+class ClassTable(NamedTuple):
+    """A table of class attributes, whatever file it comes from."""
+
+    names: tuple[str, ...]
+    """C"""
+    attribute_names: tuple[str, ...]
+    """q, or none"""
+    rows: Array
+    """(C, q) NaN is unknown"""
+    about: dict[str, Any]
+    """``encoder`` and ``attribute_blocks``, where ``zsl describe`` wrote the file"""
+
+
+def read_class_table(path: Path) -> ClassTable:
+    """Class attributes of a ``.csv`` (:func:`read_class_csv`), or of an ``.npz`` as ``zsl describe`` writes it.
+
+    Raises
+    ------
+    UserError
+        For a file that is unreadable, lacks ``attributes`` or ``class_names``, or whose parts do not fit together.
+    """
+    if path.suffix.lower() != ".npz":
+        return ClassTable(*read_class_csv(path), {})
+    keys = ("attributes", "class_names", "attribute_names", "encoder", "blocks")
+    stored = read_npz(path, list(keys))
+    rows = as_matrix(need(stored, "attributes", path), f"{path}: attributes", finite=False).astype(np.float64)
+    names, attribute_names = (
+        tuple(as_text(stored[key], path, key).tolist()) if key in stored else () for key in keys[1:3]
+    )
+    need(stored, "class_names", path)
+    for kind, found, n in (("class", names, len(rows)), ("attribute", attribute_names, rows.shape[1])):
+        if len(found) != n and (found or kind == "class"):
+            raise UserError(f"{path}: {len(found)} {kind}_names for attributes of shape {rows.shape}; name each.")
+        if first_repeated(found) is not None:
+            raise UserError(f"{path}: {kind}_names has {first_repeated(found)!r} more than once; names must be unique.")
+    about = {"encoder": _record(stored, "encoder", path), "attribute_blocks": _record(stored, "blocks", path)}
+    if about["attribute_blocks"] and sum(size for _, size in about["attribute_blocks"]) != rows.shape[1]:
+        raise UserError(f"{path}: blocks do not add up to the {rows.shape[1]} attributes; make the file again.")
+    return ClassTable(names, attribute_names, rows, {key: value for key, value in about.items() if value})
+
+
+def _record(stored: dict[str, Array], key: str, path: Path) -> Any:
+    try:
+        return json.loads(str(stored[key][()])) if key in stored else None
+    except (ValueError, IndexError):
+        raise UserError(f"{path}: {key} is no JSON; make the file again with zsl describe.") from None
+
+
+def name_column(header: Sequence[str], first: Sequence[str]) -> int:
     """The column of class names: the first, unless it numbers the rows and another one is called so."""
     names = [i for i, name in enumerate(header) if name.lower() in ("class", "class_name", "name", "label")]
     numbered = header[0].lower() in {"", *NUMBER_COLUMNS} and first[0].strip().isdecimal()

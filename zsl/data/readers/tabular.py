@@ -16,7 +16,7 @@ from zsl.data.cache import Folder
 from zsl.data.readers.columns import Columns, number_columns, read_csv, without_numbering
 from zsl.data.readers.features import NAME_KEYS, as_float32
 from zsl.data.readers.files import as_text, need, read_lines, read_npy, read_npz, reading
-from zsl.data.readers.tables import class_semantics, image_semantics, read_class_csv
+from zsl.data.readers.tables import class_semantics, image_semantics, read_class_table
 from zsl.data.splits import hold_out, named_classes
 from zsl.data.table import ImageTable, first_repeated
 from zsl.errors import UserError, did_you_mean
@@ -48,7 +48,8 @@ def load(
         folder, the file ``FEATURE.npz`` in it.
     attributes : file
         ``.csv``: a header, then one row per class: its name, then numbers (an empty field is missing). If the first
-        column holds the file names of all images instead, the attributes are image-level.
+        column holds the file names of all images instead, the attributes are image-level. Or ``.npz``, as ``zsl
+        describe`` makes it of sentences: ``attributes`` C x q, ``class_names``, perhaps ``attribute_names``.
     labels : file, optional
         Class names, one per line in the order of the features (``?`` or ``unlabelled``: only to be predicted), or
         ``.npy`` of names. Default: in ``features``.
@@ -77,7 +78,7 @@ def load(
             "or set dataset.labels=FILE."
         )
     table = folder.use(_existing(folder, attributes, "attributes"))
-    names, attribute_names, rows = read_class_csv(table)
+    names, attribute_names, rows, about = read_class_table(table)
     y = found["labels"].tolist() if beside is None else _read_labels(beside, names)
     if len(y) != len(X):
         raise UserError(f"dataset={name}: {len(y)} labels for {len(X)} rows of {path}; there must be one each.")
@@ -104,6 +105,7 @@ def load(
             "feature_file": path.name,
             "network": _text(found, "network"),
             **({"columns": columns} if columns else {}),
+            **about,
             "files": folder.files,
             "missing_splits": {"proposed": "name the unseen classes in a file and set dataset.unseen=FILE, "},
         },

@@ -1,0 +1,1 @@
+"""Descriptions of classes, as sentences or named attributes, to class rows: ``zsl describe``."""

@@ -1,0 +1,156 @@
+"""Class rows: texts encoded, brought to one row per class, beside named attributes; and the file that keeps them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zsl.checks import Array
+from zsl.data.readers.files import file_hash
+from zsl.data.readers.tables import write_class_csv
+from zsl.describe.classes import Descriptions
+from zsl.describe.encoders import Encoder
+from zsl.errors import UserError, atomic, writing
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ClassRows:
+    """What ``zsl describe`` writes, for C classes."""
+
+    class_names: tuple[str, ...]
+    attributes: Array
+    """(C, q + d) float64: named attributes (NaN is unknown), then the rows of texts"""
+    attribute_names: tuple[str, ...]
+    blocks: tuple[tuple[str, int], ...]
+    """Names and widths of the blocks of columns: ``attributes``, ``text``"""
+    texts: tuple[tuple[str, ...], ...]
+    """The texts that were encoded of each class"""
+    encoder: dict[str, Any] = field(default_factory=dict)
+    """The record: the encoder, its weights, prompts and settings; empty without texts"""
+
+    @property
+    def text_rows(self) -> Array:
+        """(C, d) the columns that come from texts; d is 0 without an encoder."""
+        return self.attributes[:, len(self.attribute_names) - dict(self.blocks).get("text", 0) :]
+
+
+def class_rows(
+    descriptions: Descriptions, texts: Sequence[Sequence[str]], encoder: Encoder | None, *,
+    prompts: Sequence[str] = (), l2: bool = True, centre: bool = False,
+) -> ClassRows:  # fmt: skip
+    r"""One row per class: the mean of its texts' embeddings, each of unit length, brought to unit length again.
+
+    .. math:: z_c = \bar z_c / \|\bar z_c\|, \qquad \bar z_c = \frac{1}{n_c} \sum_i e(t_{ci}) / \|e(t_{ci})\|
+
+    as CLIP averages prompts (Radford et al. 2021).
+
+    Parameters
+    ----------
+    texts : C lists of texts, from :func:`zsl.describe.prompts.texts_of`
+    encoder : Encoder, optional
+        None where there are named attributes only.
+    prompts : what ``texts`` were made with, for the record
+    l2 : bool
+        Without it, ``z_c`` is the plain mean of the embeddings.
+    centre : bool
+        Whether the mean over all classes of the table, unseen ones included, is subtracted at the end. Runs centre by
+        themselves (``dataset.semantics.centre``), by the seen classes only.
+
+    Raises
+    ------
+    UserError
+        If a class has a row of zeros: no word of its texts is known.
+    """
+    found: Array = np.zeros((len(texts), 0))
+    names: tuple[str, ...] = ()
+    record: dict[str, Any] = {}
+    if encoder is not None:
+        flat = list(dict.fromkeys(text for own in texts for text in own))
+        place = {text: i for i, text in enumerate(flat)}
+        rows = np.asarray(encoder.encode(flat), dtype=np.float64)
+        rows = _unit(rows) if l2 else rows
+        # Texts in one order, so that the order in which a user writes them does not count, not even in the last digit.
+        found = np.array([rows[[place[t] for t in sorted(own)]].mean(axis=0) for own in texts])
+        _check_rows(found, descriptions.names, encoder.name)
+        found = _unit(found) if l2 else found
+        found = found - found.mean(axis=0) if centre else found
+        names = encoder.terms or tuple(f"{encoder.name}:{i}" for i in range(found.shape[1]))
+        record = {
+            "name": encoder.name, **encoder.about, "prompts": list(prompts), "pooling": encoder.pooling,
+            "l2": l2, "centred": centre,
+        }  # fmt: skip
+    q = len(descriptions.attribute_names)
+    blocks = tuple((name, size) for name, size in (("attributes", q), ("text", found.shape[1])) if size)
+    if q and encoder is not None and set(descriptions.attribute_names) & set(names):
+        names = tuple(f"{encoder.name}:{name}" for name in names)  # an attribute "stripes" beside the word
+    return ClassRows(
+        descriptions.names, np.hstack([descriptions.attributes, found]), (*descriptions.attribute_names, *names),
+        blocks, tuple(tuple(own) for own in texts) if encoder is not None else (), record,
+    )  # fmt: skip
+
+
+def _unit(rows: Array) -> Array:
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(length > 0, length, 1)
+
+
+def _check_rows(rows: Array, names: Sequence[str], encoder: str) -> None:
+    bad = ~np.isfinite(rows).all(axis=1) | ~rows.any(axis=1)
+    if bad.any():
+        raise UserError(
+            f"--encoder {encoder}: nothing is left of the texts of the class {names[int(bad.argmax())]!r}; write words "
+            "that the encoder knows (tfidf: of two letters or more)."
+        )
+
+
+def same_descriptions(rows: ClassRows) -> list[str]:
+    """A sentence for each class whose texts and attributes are those of an earlier one; capitals do not count."""
+    first: dict[Any, str] = {}
+    found = []
+    q = dict(rows.blocks).get("attributes", 0)
+    for i, name in enumerate(rows.class_names):
+        own = sorted(" ".join(text.casefold().split()) for text in rows.texts[i]) if rows.texts else []
+        other = first.setdefault((tuple(own), (rows.attributes[i, :q] + 0.0).tobytes()), name)
+        if other != name:
+            found.append(f"the classes {other!r} and {name!r} have the same description, so both get the same scores.")
+    return found
+
+
+def save(rows: ClassRows, target: Path, source: Path) -> None:
+    """Write class rows as ``.npz``, or as ``.csv``, which has no room for the record.
+
+    Raises
+    ------
+    UserError
+        For several blocks in a ``.csv``, and a place that cannot be written.
+    """
+    if target.suffix == ".csv" and len(rows.blocks) > 1:
+        raise UserError(f"--to {target}: a .csv keeps no blocks of columns (attributes, text); write .npz.")
+    with writing(target, "choose another place with --to"), atomic(target) as part:
+        if target.suffix == ".csv":
+            write_class_csv(part, rows.class_names, rows.attribute_names, rows.attributes)
+            log.info("%s does not say which encoder made it; .npz does.", target)
+            return
+        record = {**rows.encoder, "descriptions": {"file": source.name, "sha256": file_hash(source)[:16]}}
+        np.savez(
+            part, attributes=rows.attributes, class_names=np.array(rows.class_names, dtype=str),
+            attribute_names=np.array(rows.attribute_names, dtype=str), blocks=np.array(json.dumps(rows.blocks)),
+            texts=np.array(["\n".join(own) for own in rows.texts] or [""] * len(rows.class_names), dtype=str),
+            encoder=np.array(json.dumps(record)),
+        )  # fmt: skip
+
+
+def check_target(target: Path) -> None:
+    """Refuse a target of another suffix, or one that exists."""
+    if target.suffix not in {".npz", ".csv"}:
+        raise UserError(f"--to {target}: the name must end in .npz or .csv.")
+    if target.exists():
+        raise UserError(f"{target} exists already and is not overwritten; remove it or choose another name.")
