@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "describe": GROUND | {"data", "extract"},
     "predict": GROUND | {"data", "classifier", "runs", "extract"},
     "ask": GROUND | METHOD | {"classifier", "experiment", "extract", "predict", "report", "runs"},
+    "tryout": GROUND | METHOD | {"classifier", "describe", "experiment", "extract", "runs"},
     "theory": GROUND | METHOD,
     "report": GROUND | METHOD | {"runs", "theory"},
     "bench": GROUND | METHOD | {"report"},

@@ -12,6 +12,7 @@ COMMANDS = {
     "data": ("zsl.data.__main__", "list, check, download, convert and build datasets, and list weights of networks"),
     "extract": ("zsl.extract.__main__", "make features of your own images"),
     "describe": ("zsl.describe.__main__", "make class rows of sentences and named attributes"),
+    "try": ("zsl.tryout.__main__", "from photographs and class descriptions to a page of answers"),
     "predict": ("zsl.predict.__main__", "predict the classes of new images with a finished run"),
     "ask": ("zsl.ask.__main__", "name clusters of test images with your help, and predict again"),
     "serve": ("zsl.predict.server", "answer the same over HTTP"),

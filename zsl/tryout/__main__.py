@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     parser = Parser("zsl try", description="From a folder of photographs and class descriptions to a page of answers.")
     parser.add_argument("photos", metavar="PHOTOS", type=Path,
-                        help="a folder per kind, and a folder 'unlabelled' with the images to be recognised")  # fmt: skip
+                        help="a folder per kind, and a folder 'unlabelled' of images to be recognised")  # fmt: skip
     parser.add_argument("classes", metavar="CLASSES", type=Path, help="descriptions of the kinds, .yaml or .csv")
     parser.add_argument("--encoder", metavar="NAME", help="what encodes the sentences, as for zsl describe (tfidf)")
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where everything is written (default: PHOTOS-try)")
@@ -85,7 +85,11 @@ def _work(arguments: argparse.Namespace) -> None:
 
 
 def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: Path) -> tuple[str, str, list[str]]:
-    """Extract features and describe classes, unless that is done; the names of network and encoder, and images left out.
+    """Extract features and describe classes, unless that is done.
+
+    Returns
+    -------
+    The names of the network and of the encoder, and the images that were left out.
 
     Raises
     ------
@@ -121,8 +125,8 @@ def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: 
     if known.is_file():
         if json.loads(known.read_text(encoding="utf-8")) != plan:
             raise UserError(
-                f"{target} holds work on other photographs or descriptions, or with other settings; remove it, or choose "
-                "another place with --to."
+                f"{target} holds work on other photographs or descriptions, or with other settings; remove it, or "
+                "choose another place with --to."
             )
     elif target.is_dir() and any(target.iterdir()):
         raise UserError(f"{target} is not empty and not by zsl try; choose another place with --to.")

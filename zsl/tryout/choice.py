@@ -33,7 +33,9 @@ METHODS = (
     Method("ESZSL, attribute and feature space", ("model=eszsl", "inference=inductive")),
     Method("coupled dictionaries", ("model=coupled", "inference=inductive")),
     Method("ESZSL, clusters of the images to be recognised", ("model=eszsl", "inference.labels=mixture")),
-    Method("coupled dictionaries, clusters of the images to be recognised", ("model=coupled", "inference=transductive")),
+    Method(
+        "coupled dictionaries, clusters of the images to be recognised", ("model=coupled", "inference=transductive")
+    ),
 )
 """What is compared, the simplest first"""
 IN_ONE_SPACE = (

@@ -5,12 +5,10 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-
-import numpy as np
 
 from zsl.checks import Array
 from zsl.classifier import ZeroShotClassifier
@@ -63,8 +61,8 @@ def expectation(chosen: Chosen) -> str:
     mean = chosen.expected.mean()
     spread = chosen.expected.std(ddof=1)
     return (
-        f"On kinds with photographs that were held out, {chosen.n_held} at a time, {100 * mean:.0f} of 100 answers were "
-        f"right (± {100 * spread:.0f} between {len(chosen.expected)} draws); guessing would be right for "
+        f"On kinds with photographs that were held out, {chosen.n_held} at a time, {100 * mean:.0f} of 100 answers "
+        f"were right (± {100 * spread:.0f} between {len(chosen.expected)} draws); guessing would be right for "
         f"{100 / chosen.n_held:.0f}."
     )
 
@@ -84,10 +82,12 @@ def _summary(story: Story) -> str:
         else f" Among the {n_unseen} kinds here, guessing is right for {100 / n_unseen:.0f} of 100, so that "
         f"{'fewer' if n_unseen > chosen.n_held else 'more'} answers may be right."
     )
-    left_out = f"<p>Left out, because they cannot be read: {_text(', '.join(story.skipped))}</p>" if story.skipped else ""
+    left_out = (
+        f"<p>Left out, because they cannot be read: {_text(', '.join(story.skipped))}</p>" if story.skipped else ""
+    )
     return f"""<h1>{n_images} images, recognised among {n_unseen} kinds without photographs</h1>
-<p>The method learned from {len(data.X)} photographs of {len(data.seen)} kinds in {_text(str(story.photos))} and from the
-descriptions of all {len(data.seen) + n_unseen} kinds. Every answer below is one of the {n_unseen} kinds that are
+<p>The method learned from {len(data.X)} photographs of {len(data.seen)} kinds in {_text(str(story.photos))} and from
+the descriptions of all {len(data.seen) + n_unseen} kinds. Every answer below is one of the {n_unseen} kinds that are
 described but have no photographs, even where an image shows something else.</p>
 <p><b>{expectation(chosen)}</b>{other} The draws say nothing of images that are unlike the photographs.</p>
 <table><tr><th>method</th><th>accuracy on held-out kinds</th></tr>{rows}</table>
@@ -126,13 +126,17 @@ def _of_class(story: Story, m: int) -> str:
             f"<p class=quiet>Kinds with photographs that the shown images look most like: "
             f"{_near(nearest_seen(story.classifier, story.data, X))}.</p>"
         )
-    images = _images(story, shown, lambda i: f"second: {_name(story, story.answers.second[i])}")
+    images = _images(story, shown, lambda i: f"second: {_name(story, int(story.answers.second[i]))}")
     return f"<section><h2>{_text(name)}</h2>{''.join(lines)}{images}</section>"
 
 
 def _least_certain(story: Story) -> str:
     rows = story.answers.least_certain(_LEAST_CERTAIN)
-    images = _images(story, rows, lambda i: f"{_name(story, story.answers.best[i])} or {_name(story, story.answers.second[i])}")
+    images = _images(
+        story,
+        rows,
+        lambda i: f"{_name(story, int(story.answers.best[i]))} or {_name(story, int(story.answers.second[i]))}",
+    )
     return (
         "<section><h2>The least certain images</h2><p class=quiet>Their first two kinds have nearly the same score. "
         f"Look here first for images that show none of the kinds.</p>{images}</section>"
@@ -153,13 +157,11 @@ def _name(story: Story, m: int) -> str:
     return _text(story.data.class_names[story.data.unseen[m]])
 
 
-def _images(story: Story, rows: Array, caption: object) -> str:
+def _images(story: Story, rows: Array, caption: Callable[[int], str]) -> str:
     figures = []
     for i in rows:
         file = story.data.names_unseen[i]
-        figures.append(
-            f'<figure><img src="{_small(story.photos / file)}" alt="{_text(file)}">{caption(i)}</figure>'  # type: ignore[operator]
-        )
+        figures.append(f'<figure><img src="{_small(story.photos / file)}" alt="{_text(file)}">{caption(i)}</figure>')
     return f"<div class=images>{''.join(figures)}</div>"
 
 

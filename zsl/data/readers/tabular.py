@@ -89,6 +89,7 @@ def load(
         semantics = image_semantics(rows[[order[f] for f in files]].astype(np.float32), len(names))
     else:
         semantics = class_semantics(rows)
+    blocks = () if image_level else tuple(size for _, size in about.get("attribute_blocks", ()))
     columns = _text(found, "columns")
     result = ImageTable(
         name=name,
@@ -97,6 +98,7 @@ def load(
         labels=_class_numbers(y, names, table),
         class_names=names,
         attribute_names=attribute_names,
+        attribute_blocks=blocks if len(blocks) > 1 else (),
         image_names=files,
         semantics="image" if image_level else "continuous",
         provenance={
