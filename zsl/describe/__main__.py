@@ -83,11 +83,13 @@ def describe(
         For a file, an encoder or weights that cannot be used.
     """
     from zsl.describe.classes import read_descriptions
-    from zsl.describe.encoders import hashed, tfidf
+    from zsl.describe.encoders import check_name, hashed, tfidf
     from zsl.describe.networks import text_network
     from zsl.describe.prompts import PHOTOGRAPHS, read_prompts, texts_of
     from zsl.describe.rows import check_target, class_rows, same_descriptions, save
 
+    if name is not None:
+        check_name(name)
     check_target(target)
     descriptions = read_descriptions(source)
     if descriptions.has_text and name is None:
@@ -126,11 +128,9 @@ def _work(arguments: argparse.Namespace) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from zsl.describe.encoders import NETWORKS, check_name
+    from zsl.describe.encoders import NETWORKS
 
     name = arguments.encoder or ""
-    if arguments.encoder is not None:
-        check_name(name)
     if (arguments.weights or arguments.pickled) and not name.startswith(NETWORKS):
         raise UserError(f"--weights and --pickled are for networks, not for --encoder {name or '(none)'}; remove them.")
     if arguments.batch_size < 1:

@@ -8,7 +8,9 @@ answers, how sure they are and what they are based on, and how often such answer
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
+import io
 import json
 import logging
 import shutil
@@ -19,7 +21,7 @@ from pathlib import Path
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.dataset import ZeroShotData
 from zsl.data.readers.files import read_npz
-from zsl.errors import Parser, UserError, atomic, exit_status, writing
+from zsl.errors import Parser, UserError, atomic, did_you_mean, exit_status, writing
 from zsl.runs.files import PREDICTIONS
 from zsl.runs.model_file import MODEL
 
@@ -40,8 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where everything is written (default: PHOTOS-try)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="draws the kinds that are held out (0)")
     add_flags(parser, "lite0")
+    # Of the runs behind the page only progress is shown: what they decide stands on the page.
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    logging.getLogger("zsl").setLevel(logging.INFO)
+    for name in ("tryout", "extract", "describe", "progress"):
+        logging.getLogger(f"zsl.{name}").setLevel(logging.INFO)
     interrupted = "interrupted; the same command goes on where it stopped."
     return exit_status("zsl.try", lambda: _work(parse(parser, argv)), interrupted=interrupted)
 
@@ -68,12 +72,12 @@ def _work(arguments: argparse.Namespace) -> None:
     methods = [*METHODS, *(IN_ONE_SPACE if encoder == network else ())]
     chosen = choose_method(words, methods, arguments.seed)
     method = methods[chosen.best]
-    log.info("chosen: %s", method.title)
-    log.info("%s", expectation(chosen))
+    log.info("chosen on held-out kinds: %s", method.title)
     folder = target / _RUN
     if folder.exists():
         shutil.rmtree(folder)
-    result = run(compose([*words, *method.words, "figures=false"]), folder)
+    with contextlib.redirect_stdout(io.StringIO()):
+        result = run(compose([*words, *method.words, "figures=false"]), folder)
     story = Story(
         photos=photos, data=data, classifier=ZeroShotClassifier.load(folder / MODEL),
         answers=answers(result.prediction.scores), chosen=chosen, texts=_texts(target / _CLASSES),
@@ -85,7 +89,7 @@ def _work(arguments: argparse.Namespace) -> None:
 
 
 def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: Path) -> tuple[str, str, list[str]]:
-    """Extract features and describe classes, unless that is done.
+    """Describe the kinds, and extract features unless that is done.
 
     Returns
     -------
@@ -94,7 +98,7 @@ def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: 
     Raises
     ------
     UserError
-        If the folder holds the work on other photographs or with other settings.
+        If the folder holds features of other photographs or of another network, or anything else by others.
     """
     from zsl.describe.__main__ import describe
     from zsl.describe.classes import read_descriptions
@@ -109,39 +113,47 @@ def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: 
             "accuracy where their kinds are known)."
         )
     network = arguments.network or "lite0"
-    joint = network.startswith(("open_clip/", "hf/"))
-    encoder = ""
-    if read_descriptions(source).has_text:
-        encoder = arguments.encoder or (network if joint else "tfidf")
-    elif arguments.encoder:
-        raise UserError(f"{source} holds named attributes only; leave --encoder out.")
+    descriptions = read_descriptions(source)
+    _check_names(set(images.classes) - {""}, descriptions.names, photos, source)
+    encoder = arguments.encoder or ""
+    if descriptions.has_text and not encoder:
+        encoder = network if network.startswith(("open_clip/", "hf/")) else "tfidf"
     sizes = [(images.root / f).stat().st_size for f in images.files]
     plan = {
         "images": hashlib.sha256(json.dumps([images.files, images.classes, sizes]).encode()).hexdigest(),
-        "classes": hashlib.sha256(source.read_bytes()).hexdigest(),
-        "network": network, "weights": str(arguments.weights or ""), "encoder": encoder,
+        "network": network, "weights": str(arguments.weights or ""),
     }  # fmt: skip
-    known = target / _PLAN
+    known, features, classes = (target / name for name in (_PLAN, _FEATURES, _CLASSES))
     if known.is_file():
-        if json.loads(known.read_text(encoding="utf-8")) != plan:
+        if features.exists() and json.loads(known.read_text(encoding="utf-8")) != plan:
             raise UserError(
-                f"{target} holds work on other photographs or descriptions, or with other settings; remove it, or "
-                "choose another place with --to."
+                f"{target} holds the features of other photographs or of another network; remove it, or choose another "
+                "place with --to."
             )
     elif target.is_dir() and any(target.iterdir()):
         raise UserError(f"{target} is not empty and not by zsl try; choose another place with --to.")
     with atomic(known) as part:
         part.write_text(json.dumps(plan), encoding="utf-8")
-    features = target / _FEATURES
+    classes.unlink(missing_ok=True)
+    describe(source, classes, encoder or None, weights=arguments.weights if encoder == network else None,
+             pickled=arguments.pickled, device=arguments.device)  # fmt: skip
     if not features.exists():
         log.info("reading %d images with %s", len(images.files), network)
         extract(images, network_of(arguments, "lite0"), features, workers=arguments.workers,
                 progress=sys.stderr.isatty())  # fmt: skip
-    if not (target / _CLASSES).exists():
-        weights = arguments.weights if encoder == network else None
-        describe(source, target / _CLASSES, encoder or None, weights=weights, pickled=arguments.pickled,
-                 device=arguments.device)  # fmt: skip
     return network, encoder, read_npz(features, ["skipped"])["skipped"].tolist()
+
+
+def _check_names(folders: set[str], described: Sequence[str], photos: Path, source: Path) -> None:
+    for name in sorted(folders - set(described)):
+        raise UserError(
+            f"{source} does not describe {name!r}, of which {photos} has photographs{did_you_mean(name, described)}; "
+            "give the folder and its description one name."
+        )
+    if len(folders) < 2:
+        raise UserError(
+            f"{photos} has photographs of {len(folders)} kind; at least two are needed, better ten or more."
+        )
 
 
 def _check(data: ZeroShotData, photos: Path, source: Path) -> None:

@@ -54,8 +54,8 @@ def answers(scores: Array) -> Answers:
 def telling_attributes(classifier: ZeroShotClassifier, X: Array, m: int) -> list[str]:
     """Names of the attributes that speak most for class m in the images X (L, p), the strongest first.
 
-    An attribute counts with the mean over the images of its predicted value times how far the class's value lies above
-    the mean of the unseen classes. Empty where the model predicts no attributes, or the attributes have no names.
+    An attribute counts with its mean predicted value times how far the class's value lies above the mean of the unseen
+    classes; attributes that the class lacks do not count. Empty where the model predicts no attributes, or the attributes have no names.
     """
     names, table = classifier.attributes_.columns, classifier.class_attributes()
     if not len(X) or not all(isinstance(name, str) for name in names) or all(":" in str(name) for name in names):
@@ -67,7 +67,7 @@ def telling_attributes(classifier: ZeroShotClassifier, X: Array, m: int) -> list
     Z = classifier.semantics_.transform(table.to_numpy(np.float64))
     if predicted.shape[1] != len(names) or Z.shape[1] != len(names):
         return []  # principal components have no names
-    weight = predicted.mean(axis=0) * (Z[m] - Z.mean(axis=0))
+    weight = predicted.mean(axis=0) * np.maximum(Z[m] - Z.mean(axis=0), 0)
     return [str(names[a]) for a in np.argsort(-weight, kind="stable")[:_NAMED] if weight[a] > 0]
 
 
