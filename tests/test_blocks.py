@@ -17,6 +17,7 @@ from zsl.data.splits import random
 from zsl.data.table import ImageTable
 from zsl.errors import UserError
 from zsl.models import ESZSL, LateFusion, Ridge
+from zsl.predict.__main__ import main as predict
 
 
 def table(n_classes=6, per_class=8, p=5, q=4, seed=0, **more):
@@ -110,7 +111,7 @@ def test_blocks_follow_the_attributes_that_are_kept():
         replace(one, attribute_blocks=(2, 3))
 
 
-def test_a_run_reads_several_features_by_name(tmp_path):
+def test_a_run_reads_several_features_by_name(tmp_path, capsys):
     one, other = two_networks()
     for part in (one, other):
         np.savez(tmp_path / f"{part.feature}.npz", features=part.features, files=np.array(part.image_names),
@@ -124,6 +125,19 @@ def test_a_run_reads_several_features_by_name(tmp_path):
     data = ZeroShotData.from_table(beside([one, other]), random(one, n_unseen=2))
     expected = zsl.ZeroShotClassifier(ESZSL(), "own", preprocess=Preprocess(block_weights=[1, 2])).fit_data(data)
     assert_allclose(result.prediction.scores, expected.decision_function(data.X_unseen), atol=1e-6)  # float32 in files
+    for part in (one, other):  # new images, in another order in each file
+        order = np.random.default_rng(len(part.feature_blocks)).permutation(10) if part is other else np.arange(10)
+        (tmp_path / "new").mkdir(exist_ok=True)
+        np.savez(tmp_path / "new" / f"{part.feature}.npz", features=part.features[order],
+                 files=np.array(part.image_names)[order])  # fmt: skip
+    folder = tmp_path / "run"
+    zsl.run(zsl.compose([*words, "feature=[a,b]", "feature.block_weights=[1,2]", "figures=false"]), folder)
+    assert predict([str(folder), str(tmp_path / "new"), "--classes", "all", "--to", str(tmp_path / "p.csv")]) == 0
+    found = pd.read_csv(tmp_path / "p.csv").set_index("image")["class_1"]
+    told = expected.predict(np.hstack([one.features, other.features])[:10], "all")
+    assert found[list(one.image_names[:10])].tolist() == told.tolist()
+    assert predict([str(folder), str(tmp_path / "new" / "a.npz")]) == 1
+    assert "is no folder with a.npz, b.npz" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"is a folder without c\.npz; .* \(there: a, b\)"):
         zsl.run(zsl.compose([*words, "feature=[a,c]"]))
     with pytest.raises(UserError, match="is not a list of features"):

@@ -14,7 +14,8 @@ from zsl.data.readers.tables import write_class_csv
 from zsl.errors import UserError
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
-from zsl.predict.__main__ import main, rank, read_input
+from zsl.predict.__main__ import main, rank
+from zsl.predict.inputs import read_input
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from zsl.classifier import ZeroShotClassifier
 from zsl.data.labelled import left_out, rows_as_labelled, without
 from zsl.errors import UserError
 from zsl.inference.statistics import seen_statistics
-from zsl.predict.__main__ import read_input
+from zsl.predict.inputs import read_input
 from zsl.runs.files import CONFIG
 
 

@@ -14,7 +14,6 @@ import json
 import logging
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from zsl.data.class_table import align, as_table
 from zsl.data.labelled import rows_as_labelled
 from zsl.errors import Parser, UserError, atomic, exit_status, writing
 from zsl.extract.choice import add_flags, parse
+from zsl.predict.inputs import read_input
 from zsl.runs.model_file import MODEL
 from zsl.runs.status import STATUS, read, walk
 from zsl.text import as_cell
@@ -95,62 +95,6 @@ def twins(known: pd.DataFrame, added: pd.DataFrame) -> list[str]:
         if other != str(name) and name in added.index:
             found.append(f"the new class {str(name)!r} has the attributes of {other!r}, so both get the same scores.")
     return found
-
-
-def read_input(path: Path, classifier: ZeroShotClassifier, arguments: argparse.Namespace) -> tuple[Array, list[str]]:
-    """Read raw features (L, p) from a file, or make them of a folder's images; and a name for each row."""
-    if path.is_dir():
-        return _from_images(path, classifier, arguments)
-    from zsl.data.readers.tabular import read_features
-    from zsl.extract.networks import same
-
-    X, files, network = read_features(path)
-    trained = classifier.about_.get("network")
-    if trained and network and not same(_network(trained), _network(network)):
-        raise UserError(f"{path} holds features of another network than training's; extract them with the same.")
-    return X, list(files) or [str(i) for i in range(1, len(X) + 1)]  # as in predictions.csv
-
-
-def _network(text: str) -> dict[str, Any]:
-    """The record of a network from its text, whoever wrote it."""
-    try:
-        about = json.loads(text)
-    except ValueError:
-        about = text
-    return about if isinstance(about, dict) else {"description": about}
-
-
-def _from_images(
-    folder: Path, classifier: ZeroShotClassifier, arguments: argparse.Namespace
-) -> tuple[Array, list[str]]:
-    from zsl.data.readers.tabular import read_features
-    from zsl.extract.__main__ import extract
-    from zsl.extract.choice import NAMES, network_of
-    from zsl.extract.images import Images, image_files
-    from zsl.extract.networks import ALIASES, same
-
-    files = image_files(folder)
-    text = classifier.about_.get("network")
-    trained = _network(text) if text else {}
-    name = arguments.network or trained.get("name")
-    if name is None:
-        raise UserError(
-            f"{folder} holds images, and the run's features do not say which network made them; add --network, one of: "
-            f"{NAMES}."
-        )
-    if len({ALIASES.get(n, n) for n in (name, trained.get("name", name))}) > 1:
-        raise UserError(f"--network {name} did not make training's features, {trained['name']} did; leave it out.")
-    network = network_of(arguments, name, pool=trained.get("pool", "own"), size=trained.get("size"))
-    if trained and not same(network.record, trained):
-        raise UserError(
-            f"--network {name} as it is here is not the network that made training's features (its weights or its "
-            "pre-processing differ); give the same --weights."
-        )
-    with tempfile.TemporaryDirectory() as scratch:
-        target = Path(scratch) / "features.npz"
-        extract(Images(folder, files, ("",) * len(files)), network, target, workers=arguments.workers)
-        X, kept, _ = read_features(target)
-    return np.array(X), list(kept)
 
 
 def read_classes(path: Path, trained: Mapping[str, Any] | None = None) -> pd.DataFrame:

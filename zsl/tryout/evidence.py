@@ -55,7 +55,8 @@ def telling_attributes(classifier: ZeroShotClassifier, X: Array, m: int) -> list
     """Names of the attributes that speak most for class m in the images X (L, p), the strongest first.
 
     An attribute counts with its mean predicted value times how far the class's value lies above the mean of the unseen
-    classes; attributes that the class lacks do not count. Empty where the model predicts no attributes, or the attributes have no names.
+    classes; attributes that the class lacks do not count. Empty where
+    the model predicts no attributes, or the attributes have no names.
     """
     names, table = classifier.attributes_.columns, classifier.class_attributes()
     if not len(X) or not all(isinstance(name, str) for name in names) or all(":" in str(name) for name in names):
