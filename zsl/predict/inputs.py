@@ -1,4 +1,4 @@
-"""The raw features that a fitted classifier predicts from: of a file, of several files, or of the images of a folder."""
+"""The raw features that a fitted classifier predicts from: of a file, of several files, or of a folder's images."""
 
 from __future__ import annotations
 
