@@ -74,7 +74,9 @@ def test_one_page_tells_what_was_recognised_and_how_sure_it_is(photos, seen_by, 
     text = html.unescape(re.sub(r"<[^>]+>", " ", page))
     assert "12 images, recognised among 2 kinds without photographs" in text
     # The expectation on the page is the one that is printed, and it is not that of the images to be recognised.
-    (sentence,) = re.findall(r"On kinds with photographs that were held out, .*? for \d+\.", " ".join(text.split()))
+    (sentence,) = re.findall(
+        r"On average over kinds with photographs that were held out, .*? for \d+\.", " ".join(text.split())
+    )
     assert sentence in said
     assert "A blue bar that is wide." in text
     assert page.count("data:image/jpeg;base64,") == 12 + 12  # each image with its kind, and among the least certain
@@ -149,7 +151,7 @@ def test_described_kinds_without_photographs_are_needed(photos, seen_by, capsys)
     source = photos.with_name("classes.yaml")
     source.write_text("".join(line for line in source.open() if not line.startswith("grey_tall")))
     assert tried(photos) == 1
-    assert "describes 1 kind without photographs" in capsys.readouterr().err
+    assert "describes only one kind without photographs" in capsys.readouterr().err
     assert tried(photos, "--encoder", "tfdif") == 1
     assert "did you mean tfidf?" in capsys.readouterr().err
     assert tried(photos, "--to", str(photos / "x")) == 1
@@ -169,8 +171,10 @@ def test_the_expectation_is_of_the_method_that_the_other_draws_choose(photos, se
     assert choice._best(np.empty((2, 0)), 1.0) == 0
     method = Method("m", ())
     told = expectation(Chosen([method, method], accuracy, 4, 0, np.array(found)))
-    assert told.startswith("On kinds with photographs that were held out, 4 at a time, 37 of 100 answers were right")
-    assert "guessing would be right for 25" in told
+    assert told.startswith(
+        "On average over kinds with photographs that were held out, 4 at a time, 37 of 100 answers were"
+    )
+    assert "guessing is right for 25." in told
     assert "is unknown" in expectation(Chosen([method], np.empty((1, 0)), 0, 0, np.empty(0)))
 
 

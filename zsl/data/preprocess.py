@@ -34,15 +34,16 @@ class Preprocess(TransformerMixin, BaseEstimator):
     standardise : bool
         Divide each column by its standard deviation over the rows given to :meth:`fit`; constant columns stay.
     power : float, optional
-        ``sign(x) |x|^power`` for each value, first of all: 0.5 tempers the few large values of rectified features.
+        ``sign(x) |x|^power`` for each value, after missing values are filled: 0.5 tempers the few large values of
+        rectified features.
     pca : int, optional
         Keep this many principal components of the rows given to :meth:`fit` (needs ``centre``).
     dtype : "float64" or "float32"
         Precision of the result, and so of the sparse codes.
     block_weights : sequence of float, optional
         The share of each block of columns in the squared length of a row, where ``fit`` is given several ``blocks``,
-        such as the features of two networks. All steps are done on each block by itself, and the blocks are multiplied
-        by the square roots of these numbers, which are divided by their sum. Default: equal shares.
+        such as the features of two networks. All steps are done on each block by itself. The numbers are divided by
+        their sum, and each block is multiplied by the square root of its number. Default: equal shares.
 
     Attributes
     ----------

@@ -84,9 +84,10 @@ def random(
     fraction: Annotated[float, at.Gt(0), at.Lt(1)] | None = None,
     seed: Seed = 0,
 ) -> Split:
-    """Unseen classes ``sorted(default_rng(seed).permutation(C)[:n_unseen])``; images by :func:`hold_out`.
+    """The unseen classes are ``sorted(known[default_rng(seed).permutation(len(known))[:n_unseen]])``.
 
-    C counts the classes with labelled images; a drawn split leaves other classes, and images of unknown class, out.
+    ``known`` are the classes with labelled images. A drawn split leaves other classes, and images of unknown class,
+    out. :func:`hold_out` says which images train and which test.
 
     Parameters
     ----------

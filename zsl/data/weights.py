@@ -30,8 +30,8 @@ DOCUMENTED = {
     "open_clip/ViT-B-16-SigLIP:webli": "timm/ViT-B-16-SigLIP",
     "sentence-transformers/all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2",
 }
-"""The networks of docs/networks.md and the encoder of docs: their package, the repository of the hub, or how the name
-of their file in torch's cache begins"""
+"""The documented networks and encoder, each with its pip package, its repository of the hub, or the first letters of
+its file's name in torch's cache"""
 
 # Packages that carry weights: the module, and what the weights are.
 _PACKAGES = {

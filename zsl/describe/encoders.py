@@ -60,7 +60,7 @@ def tfidf(texts: Sequence[Sequence[str]], dimensions: int | None = None) -> Enco
 
     :math:`n_{tw}` counts the word in the text, :math:`C_w` the classes that have it: scikit-learn's ``TfidfVectorizer``
     with ``sublinear_tf`` and a document per class. Capitals and accents do not count, and a word has two letters or
-    more. Some eighty English words that only join others (``the``, ``with``, ``often``) are left out; in other
+    more. Seventy English words that only join others (``the``, ``with``, ``often``) are left out; in other
     languages such words stay, and weigh least where all classes have them.
 
     Parameters

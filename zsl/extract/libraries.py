@@ -30,13 +30,13 @@ def need(library: str, extra: str, who: str) -> Any:
     except (ImportError, RuntimeError) as error:
         raise UserError(
             f"{who} needs {library} ({reason(error)[:100]}); install the CPU build of torch first (see "
-            f"docs/own-images.md), then: pip install -e '.[{extra}]'."
+            f"docs/networks.md), then: pip install -e '.[{extra}]'."
         ) from None
 
 
 @contextlib.contextmanager
 def hub(local: bool = False, address: str | None = None) -> Iterator[bool]:
-    """Load a model: from here alone if ``local`` or if the hub cannot be reached; then quietly, and without a wait.
+    """Context in which libraries load a model; they neither ask the hub nor print if ``local``, or if it is away.
 
     Libraries try an unreachable hub for a long time, and write about it.
 
@@ -133,7 +133,9 @@ def open_clip_model(
         else:
             pretrained = str(file)
     elif not tag and not name.startswith("hf-hub:"):
-        raise UserError(f"open_clip/{name} says nothing of its weights; {HUB} (open_clip/{name}:TAG).")
+        raise UserError(
+            f"open_clip/{name} names no weights; write open_clip/{name}:TAG, or give --weights FILE|FOLDER."
+        )
     with hub(local=weights is not None and not texts) as online:
         try:
             model, _, transform = open_clip.create_model_and_transforms(

@@ -63,7 +63,8 @@ def load_network(
     Parameters
     ----------
     name : str
-        One of the forms above, or a name of the paper in :data:`ALIASES`.
+        ``lite0``, ``timm/NAME``, ``open_clip/NAME[:TAG]``, ``hf/REPOSITORY``, ``torchvision/NAME[:TAG]``, or a name of
+        the paper in :data:`ALIASES`.
     weights : Path, optional
         A file or folder of weights. Without it, ``lite0`` takes its package, and the others the cache or hub of their
         library.
@@ -73,11 +74,12 @@ def load_network(
         The network's own pooled output, the mean of its patch tokens (without class and register tokens) or of its
         last feature map, or the two beside each other.
     size : int, optional
-        Another side of the input than the network's own; open_clip and transformers have no other.
+        The side of the input in pixels, where it is not the network's own; open_clip and transformers have no other.
     device : str
         Where torch computes.
     precision : "auto", "single" or "half"
-        ``half`` computes in 16 bits what torch's autocast holds for safe; ``auto`` does so on ``cuda`` only.
+        With ``half``, operations that torch's autocast considers safe run in 16 bits; ``auto`` is ``half`` on ``cuda``
+        only.
 
     Raises
     ------
@@ -96,8 +98,8 @@ def load_network(
         import torch
     except ImportError:
         raise UserError(
-            "extracting needs torch; install the CPU build first (see docs/own-images.md), then: "
-            "pip install -e '.[extract-lite0]'."
+            "extracting needs torch; install the CPU build first (see docs/networks.md), then: pip install -e "
+            "'.[modern]', or '.[extract-lite0]' for lite0 alone."
         ) from None
     if name == "lite0":
         from zsl.extract import lite0
@@ -142,9 +144,8 @@ def load_network(
         raise
     except Exception as error:  # of any kind, from the library's own code
         why = reason(error)[:150].rstrip(".")
-        raise UserError(
-            f"--network {name} cannot take images of {shape[-1]} pixels ({why}); leave --size out."
-        ) from None
+        remedy = "choose another network" if size is None else "leave --size out"
+        raise UserError(f"--network {name} cannot take images of {shape[-1]} pixels ({why}); {remedy}.") from None
     if name != "lite0":
         record |= {"size": shape[-1], "dimensions": dimensions}
     return Network(read, run, record | ({"precision": "half"} if half else {}), dimensions, shape)

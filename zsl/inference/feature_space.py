@@ -87,7 +87,7 @@ def bidirectional(
     *,
     weight: Share | None = None,
 ) -> Array:
-    """Sum of an image's standard scores in both spaces: those of the base rule in attribute space, and :func:`visual`.
+    r"""Standard scores of the base rule and of :func:`visual`: :math:`2 (1 - w) s_{base} + 2 w s_{visual}`.
 
     Parameters
     ----------
@@ -95,8 +95,8 @@ def bidirectional(
         Scores in attribute space. The base rule ``auto`` is ``code_eszsl`` for models with dictionaries, else the
         model's native scores.
     weight : float in 0..1, optional
-        Weight of the scores in feature space; those of the base rule have the rest. Default: 0.25 where the base scores
-        compare images and classes in one space, as CLIP's do, else 0.5.
+        Weight w of the scores in feature space. Default: 0.25 for models that compare images and classes in one space
+        (``clip`` and ``clip_adapter``), else 0.5.
 
     Returns
     -------

@@ -273,5 +273,5 @@ class Inference(BaseEstimator):
 def _fitting(name: str, model: Any, attributes: Any) -> str:
     """The rule that ``auto`` or ``inductive`` stands for: ESZSL on codes for models with dictionaries."""
     if name == "inductive" and attributes != NATIVE and getattr(model, "one_space", False):
-        return "cosine"  # CLIP's scores; rules that learn from few classes only make them worse (docs/descriptions.md)
+        return "cosine"  # CLIP's scores (docs/clip.md)
     return "code_eszsl" if attributes != NATIVE and hasattr(model, "codes") else _WITHOUT_CODES[name]

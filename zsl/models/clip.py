@@ -55,9 +55,9 @@ class CLIP(AttributePredictor):
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         if X.shape[1] != Z.shape[1]:
             raise UserError(
-                f"images have {X.shape[1]} features and classes {Z.shape[1]} attributes, so they are not of one space, "
-                "as CLIP's rule needs; embed both by the same network (zsl extract --network NAME, zsl describe "
-                "--encoder NAME)."
+                f"images have {X.shape[1]} features and classes {Z.shape[1]} attributes, and CLIP's rule needs equally "
+                "many; describe the classes by sentences alone, with the network of the images (zsl extract --network "
+                "NAME, zsl describe --encoder NAME)."
             )
 
     def _attributes(self, X: Array) -> Array:
@@ -69,14 +69,14 @@ class CLIP(AttributePredictor):
 
 @dataclass(eq=False, repr=False)
 class CLIPAdapter(CLIP):
-    r"""CLIP's rule after a linear map of the images, which the seen images draw away from the identity.
+    r"""CLIP's rule after a linear map of the images, by ridge regression that is penalised for leaving the identity.
 
     .. math:: \min_W \|XW - Z\|_F^2 + \gamma \|W - I\|_F^2, \qquad
         W = I + (X^\top X + \gamma I)^{-1} X^\top (Z - X)
 
-    X (n, p) are the embeddings of the seen images, and Z (n, p) those of their classes. The score of class s for image
-    x is ``cos(xW, s) / temperature``. A large gamma is CLIP's own rule, a small one least squares from image to text
-    embeddings.
+    X (n, p) are the embeddings of the n seen images, and Z (n, p) those of their classes. The score of class s for
+    image x is ``cos(xW, s) / temperature``. A large gamma gives CLIP's rule on centred embeddings, a small one least
+    squares. The error is a sum over images, so the same gamma weighs less with more of them.
 
     Parameters
     ----------
@@ -88,6 +88,7 @@ class CLIPAdapter(CLIP):
     Attributes
     ----------
     W_ : (p, p)
+        The linear map of images.
 
     Raises
     ------

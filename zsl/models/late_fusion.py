@@ -35,7 +35,8 @@ class LateFusion(InductiveModel):
     member : inductive model
         The model that each view gets its own copy of.
     weights : sequence of float, optional
-        The weight of each view, those of the first network's features first; default: equal weights.
+        One weight for each view: the first network with each kind of attributes, then the second network. Default:
+        equal weights.
 
     Attributes
     ----------
@@ -50,7 +51,7 @@ class LateFusion(InductiveModel):
     Raises
     ------
     UserError
-        In ``fit``, if ``weights`` has not one number for each view, not all zero, or ``member`` is not inductive.
+        In ``fit``, if ``weights`` are all zero or not one for each view, or if ``member`` is not inductive.
 
     Examples
     --------

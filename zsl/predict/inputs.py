@@ -37,7 +37,9 @@ def _from_file(path: Path, trained: str | None) -> tuple[Array, list[str]]:
 
     X, files, network = read_features(path)
     if trained and network and not same(_network(trained), _network(network)):
-        raise UserError(f"{path} holds features of another network than training's; extract them with the same.")
+        raise UserError(
+            f"{path} holds features of another network than training's; extract them with the network of the run."
+        )
     return X, list(files) or [str(i) for i in range(1, len(X) + 1)]  # as in predictions.csv
 
 

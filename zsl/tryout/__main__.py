@@ -16,6 +16,7 @@ import logging
 import shutil
 import sys
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 from zsl.classifier import ZeroShotClassifier
@@ -69,19 +70,22 @@ def _work(arguments: argparse.Namespace) -> None:
              "tracking=none", "dataset.cache=off", f"seed={arguments.seed}"]  # fmt: skip
     data = load(checked(compose([*words, "model=eszsl"])))
     _check(data, photos, source)
-    methods = [*METHODS, *(IN_ONE_SPACE if encoder == network else ())]
+    joint = encoder == network and data.X.shape[1] == data.attributes.shape[1]
+    methods = [*METHODS, *(IN_ONE_SPACE if joint else ())]
     chosen = choose_method(words, methods, arguments.seed)
     method = methods[chosen.best]
     log.info("chosen on held-out kinds: %s", method.title)
     folder = target / _RUN
-    if folder.exists():
+    if (folder / "ask").exists():
+        folder.rename(next(place for n in count(1) if not (place := target / f"{_RUN}-{n}").exists()))
+    elif folder.exists():
         shutil.rmtree(folder)
     with contextlib.redirect_stdout(io.StringIO()):
         result = run(compose([*words, *method.words, "figures=false"]), folder)
     story = Story(
         photos=photos, data=data, classifier=ZeroShotClassifier.load(folder / MODEL),
         answers=answers(result.prediction.scores), chosen=chosen, texts=_texts(target / _CLASSES),
-        network=network, encoder=encoder or "their attributes", run=folder, skipped=skipped,
+        network=network, encoder=encoder, run=folder, skipped=skipped,
     )  # fmt: skip
     with writing(target, "choose another place with --to"), atomic(target / _PAGE) as part:
         part.write_text(page(story), encoding="utf-8")
@@ -152,15 +156,16 @@ def _check_names(folders: set[str], described: Sequence[str], photos: Path, sour
         )
     if len(folders) < 2:
         raise UserError(
-            f"{photos} has photographs of {len(folders)} kind; at least two are needed, better ten or more."
+            f"{photos} has photographs of {'only one kind' if folders else 'no kind'}; two are needed, five to know "
+            "how good the answers are, and ten or more are better."
         )
 
 
 def _check(data: ZeroShotData, photos: Path, source: Path) -> None:
     if len(data.unseen) < 2:
         raise UserError(
-            f"{source} describes {len(data.unseen)} kind without photographs in {photos}; describe two or more, or "
-            "there is nothing to choose from."
+            f"{source} describes {'only one kind' if len(data.unseen) else 'no kind'} without photographs in {photos}; "
+            "describe two or more, or there is nothing to choose from."
         )
 
 

@@ -37,13 +37,13 @@ METHODS = (
         "coupled dictionaries, clusters of the images to be recognised", ("model=coupled", "inference=transductive")
     ),
 )
-"""What is compared, the simplest first"""
+"""What is compared, the simplest first; where two are equally good, the first one is chosen"""
 IN_ONE_SPACE = (
     Method("CLIP's own rule", ("model=clip", "inference=own")),
     Method("CLIP's rule with an adapter", ("model=clip_adapter", "inference=own")),
     Method(
         "CLIP's rule with an adapter, clusters of the images to be recognised",
-        ("model=clip_adapter", "inference.labels=mixture", "inference.mixture.base=cosine"),
+        ("model=clip_adapter", "inference=transductive"),
     ),
 )
 """What is compared besides where one network embeds images and classes"""
@@ -55,13 +55,13 @@ class Chosen:
 
     methods: Sequence[Method]
     accuracy: Array
-    """(T, J) of each method on each set of held-out seen classes, mean per-class accuracy; J may be 0"""
+    """(T, J) mean per-class accuracy of each of T methods on each of J sets of held-out seen classes; J may be 0"""
     n_held: int
     """How many classes were held out at a time"""
     best: int
     """Which method was chosen"""
     expected: Array
-    """(J,) on each set, the accuracy of the method that the other sets choose: the choice looked at none of it"""
+    """(J,) accuracy on each set of the method that the other sets choose; sets share classes, so it is a little high"""
 
 
 def choose_method(words: Sequence[str], methods: Sequence[Method], seed: int = 0) -> Chosen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
 from zsl.linalg import class_means, cosines
 
+_NUMBERED = re.compile(r":\d+$")
 # How many attributes and classes are named.
 _NAMED = 5
 
@@ -59,7 +61,7 @@ def telling_attributes(classifier: ZeroShotClassifier, X: Array, m: int) -> list
     the model predicts no attributes, or the attributes have no names.
     """
     names, table = classifier.attributes_.columns, classifier.class_attributes()
-    if not len(X) or not all(isinstance(name, str) for name in names) or all(":" in str(name) for name in names):
+    if not len(X) or not all(isinstance(name, str) for name in names):
         return []
     try:
         predicted = classifier.predict_attributes(X)
@@ -69,7 +71,9 @@ def telling_attributes(classifier: ZeroShotClassifier, X: Array, m: int) -> list
     if predicted.shape[1] != len(names) or Z.shape[1] != len(names):
         return []  # principal components have no names
     weight = predicted.mean(axis=0) * np.maximum(Z[m] - Z.mean(axis=0), 0)
-    return [str(names[a]) for a in np.argsort(-weight, kind="stable")[:_NAMED] if weight[a] > 0]
+    # A column of a network or of hashed words is called encoder:number.
+    strongest = [a for a in np.argsort(-weight, kind="stable") if weight[a] > 0 and not _NUMBERED.search(str(names[a]))]
+    return [str(names[a]) for a in strongest[:_NAMED]]
 
 
 def nearest_seen(classifier: ZeroShotClassifier, data: ZeroShotData, X: Array) -> list[tuple[str, float]]:

@@ -61,9 +61,9 @@ def expectation(chosen: Chosen) -> str:
     mean = chosen.expected.mean()
     spread = chosen.expected.std(ddof=1)
     return (
-        f"On kinds with photographs that were held out, {chosen.n_held} at a time, {100 * mean:.0f} of 100 answers "
-        f"were right (± {100 * spread:.0f} between {len(chosen.expected)} draws); guessing would be right for "
-        f"{100 / chosen.n_held:.0f}."
+        f"On average over kinds with photographs that were held out, {chosen.n_held} at a time, {100 * mean:.0f} of "
+        f"100 answers were right (standard deviation {100 * spread:.0f} over {len(chosen.expected)} draws of kinds); "
+        f"guessing is right for {100 / chosen.n_held:.0f}."
     )
 
 
@@ -86,15 +86,20 @@ def _summary(story: Story) -> str:
         f"<p>Left out, because they cannot be read: {_text(', '.join(story.skipped))}</p>" if story.skipped else ""
     )
     return f"""<h1>{n_images} images, recognised among {n_unseen} kinds without photographs</h1>
-<p>The method learned from {len(data.X)} photographs of {len(data.seen)} kinds in {_text(str(story.photos))} and from
-the descriptions of all {len(data.seen) + n_unseen} kinds. Every answer below is one of the {n_unseen} kinds that are
-described but have no photographs, even where an image shows something else.</p>
+<p>The method learned from {len(data.X)} of the photographs of {len(data.seen)} kinds in {_text(str(story.photos))} (a
+fifth of each kind is kept for tests), and from the descriptions of all {len(data.seen) + n_unseen} kinds. Every answer
+below is one of the {n_unseen} kinds that are described but have no photographs, even where an image shows something
+else.</p>
 <p><b>{expectation(chosen)}</b>{other} The draws say nothing of images that are unlike the photographs.</p>
 <table><tr><th>method</th><th>accuracy on held-out kinds</th></tr>{rows}</table>
-<p class=quiet>Images were read by {_text(story.network)}, descriptions by {_text(story.encoder)}. The simplest method
-stands at the top; another one is chosen only if it is better by more than the standard error. The accuracy in the
-sentence above is that of the method that the other draws choose.</p>
+<p class=quiet>Images were read by {_text(story.network)}. {_described(story.encoder)} The method highest in this table
+whose accuracy is within one standard error of the best was chosen. For the sentence in bold, each draw of held-out
+kinds was tested with the method that the other draws choose.</p>
 {left_out}"""
+
+
+def _described(encoder: str) -> str:
+    return f"Descriptions were read by {_text(encoder)}." if encoder else "Kinds were described by their attributes."
 
 
 def _percent(accuracy: Array) -> str:
