@@ -82,7 +82,7 @@ def test_where_images_leave_no_direction_the_adapter_is_the_identity_there():
 
 def test_images_and_classes_of_different_length_are_refused():
     X, y, Z = joint_space()
-    with pytest.raises(UserError, match=r"10 features and classes 9 attributes, so they are not of one space"):
+    with pytest.raises(UserError, match=r"10 features and classes 9 attributes, and CLIP's rule needs equally many"):
         CLIP().fit(X, y, Z[y][:, :9], Z[:, :9])
 
 

@@ -172,7 +172,7 @@ def test_wrong_features_are_refused_with_a_sentence(own):
     written(folder, X, names).to_csv(folder / "nan.csv", index=False)
     for file, more, sentence in (
         ("no.npz", {}, r"dataset\.features=no\.npz: there is no file"),
-        (".", {}, r"dataset\.features=\. is a folder"),
+        (".", {"feature": "other"}, r"dataset\.features=\. is a folder without other\.npz"),
         ("own.npy", {}, r"holds no labels.*dataset\.labels=FILE"),
         ("own.npy", {"labels": "labels.txt"}, "1 labels for 24 rows"),
         ("numbers.npz", {}, "labels are numbers and there are no 'class_names'"),

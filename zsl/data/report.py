@@ -69,14 +69,15 @@ def check(config: Mapping[str, Any]) -> Report:
     try:
         split = build(config["split"], "split", allow_targets=allow)(table)
         data = ZeroShotData.from_table(table, split, missing=semantics.get("missing", "mean"))
-        for key, transform, rows in zip(
-            ("feature", "dataset.semantics"), transforms, (data.X, data.Z_seen), strict=True
+        for key, transform, rows, blocks in (
+            ("feature", transforms[0], data.X, data.feature_blocks),
+            ("dataset.semantics", transforms[1], data.Z_seen, data.attribute_blocks),
         ):
             try:
-                getattr(transform, "check", lambda _: None)(rows.shape)  # a user's transform need not have it
+                transform.fit(rows, blocks=blocks)
             except UserError as error:
-                raise UserError(f"{key}.{error}") from None
-            transform.fit(rows)
+                settings = [name for name in ("pca", "block_weights") if str(error).startswith(name)]
+                raise UserError(f"{key}.{error}" if settings else str(error)) from None
         report.warnings += of_data(data, *transforms)
     except UserError as error:
         report.add_problem(error)
