@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import zsl
+from zsl.config.argv import normalise_argv
 from zsl.data.beside import beside
 from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess
@@ -58,12 +59,20 @@ def test_one_block_is_as_before_and_weights_have_to_fit():
     X = np.random.default_rng(0).standard_normal((9, 4))
     assert_array_equal(Preprocess().fit(X, blocks=(4,)).transform(X), Preprocess().fit(X).transform(X))
     for blocks, weights, sentence in (
+        ((3, 3), [1, 1], r"blocks of 3 \+ 3 columns do not make the 4 of X"),
+        ((-1, 5), [1, 1], "do not make the 4 of X"),
         ((), [1, 2], "there is one block"), ((2, 2), [1], "there are 2 blocks"), ((2, 2), [0, 0], "there are 2 blocks"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=sentence):
             Preprocess(block_weights=weights).fit(X, blocks=blocks)
     with pytest.raises(UserError, match="block_weights"):
         Preprocess(block_weights=[1, -1])
+
+
+def test_very_large_weights_are_shares_too():
+    X = np.random.default_rng(0).standard_normal((9, 4))
+    large, equal = (Preprocess(block_weights=w).fit(X, blocks=(2, 2)).transform(X) for w in ([1e308, 1e308], [1, 1]))
+    assert_array_equal(large, equal)
 
 
 def test_a_weight_of_zero_leaves_a_block_out():
@@ -142,6 +151,9 @@ def test_a_run_reads_several_features_by_name(tmp_path, capsys):
         zsl.run(zsl.compose([*words, "feature=[a,c]"]))
     with pytest.raises(UserError, match="is not a list of features"):
         zsl.compose([*words, "feature=[a,]"])
+    with pytest.raises(UserError, match="is not a list of features"):
+        zsl.compose([*words, "feature=[[a],[b]]"])
+    assert normalise_argv(["feature=[a b,c],d,[e]"]) == ["feature=own", "feature.name='a b+c','d','e'"]
 
 
 # --- late fusion ----------------------------------------------------------------------------------------------
@@ -168,6 +180,19 @@ def test_late_fusion_adds_the_scores_of_a_model_per_view_at_one_scale():
         member = zsl.ZeroShotClassifier(ESZSL(gamma=20.0, lam=2.0), "own").fit_data(alone)
         expected = expected + weight / 10 * brought_to_scale(member, alone)
     assert_allclose(fused.decision_function(data.X_unseen), expected, rtol=1e-9)
+
+
+def test_python_says_what_the_blocks_are():
+    one, other = two_networks()
+    X, names = np.hstack([one.features, other.features]), np.array(one.class_names)[one.labels]
+    seen, frame = one.labels < 4, pd.DataFrame(one.attributes, index=one.class_names)
+    fused = zsl.ZeroShotClassifier(LateFusion(ESZSL()), "own").fit(X[seen], names[seen], frame, blocks=((5, 3), (3, 1)))
+    assert len(fused.model_.members_) == 4
+    assert [part.n_features_in_ for part in fused.preprocess_.blocks_] == [5, 3]
+    with pytest.raises(UserError, match=r"blocks of 5 \+ 4 columns do not make the 8 of X"):
+        zsl.ZeroShotClassifier(ESZSL(), "own").fit(X[seen], names[seen], frame, blocks=((5, 4), ()))
+    with pytest.raises(UserError, match="the blocks of features make 3 columns, and there are 8"):
+        LateFusion(ESZSL()).set_blocks((3,), (4,)).fit(X, one.labels, one.attributes[one.labels], one.attributes)
 
 
 def test_one_view_ranks_as_its_member():

@@ -12,8 +12,8 @@ from scipy.optimize import check_grad
 
 import zsl
 from zsl.data.preprocess import Preprocess
+from zsl.data.space import check_one_space
 from zsl.errors import UserError
-from zsl.experiment.space import check_one_space
 from zsl.linalg import cosines
 from zsl.models import CLIP, CLIPAdapter
 
@@ -134,22 +134,35 @@ def test_a_run_of_clip_is_not_centred_and_that_of_the_adapter_is():
     assert zsl.compose(["model=clip", "feature.centre=true"]).feature.centre
 
 
-class Data:
-    def __init__(self, network=None, encoder=None):
-        records = {"network": network, "encoder": encoder}
-        self.key = {"provenance": {k: json.dumps(v) for k, v in records.items() if v is not None}}
+def provenance(network=None, encoder=None):
+    records = {"network": network, "encoder": encoder}
+    return {k: json.dumps(v) for k, v in records.items() if v is not None}
 
 
 def test_embeddings_of_different_networks_are_never_compared_silently(caplog):
     one, other = {"name": "open_clip/A", "sha256": "1"}, {"name": "hf/B", "sha256": "2"}
-    check_one_space(CLIP(), Data(one, one))
+    check_one_space(CLIP(), provenance(one, one))
     assert not caplog.text
     with pytest.raises(UserError, match=r"by open_clip/A \(weights 1\) and the classes by hf/B \(weights 2\), so they"):
-        check_one_space(CLIP(), Data(one, other))
+        check_one_space(CLIP(), provenance(one, other))
     for network, encoder, which in ((None, one, "the images"), (one, None, "the classes"), (None, None, "the images")):
         caplog.clear()
-        check_one_space(CLIP(), Data(network, encoder))
+        check_one_space(CLIP(), provenance(network, encoder))
         assert f"nothing says which network embedded {which}" in caplog.text
     caplog.clear()
-    check_one_space(zsl.models.ESZSL(), Data(one, other))  # learns the relation, so any two networks will do
+    check_one_space(zsl.models.ESZSL(), provenance(one, other))  # learns the relation, so any two networks will do
     assert not caplog.text
+    for network, encoder, sentence in (
+        ({**one, "pool": "patches"}, one, "--pool patches, and only a network's own output"),
+        (one, {**one, "centred": True}, "described with --centre"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            check_one_space(CLIP(), provenance(network, encoder))
+    with pytest.raises(UserError, match="several networks have no common space"):
+        check_one_space(CLIP, {"network": [json.dumps(one), json.dumps(one)]})
+
+
+def test_late_fusion_takes_no_member_that_needs_one_space():
+    X, y, Z = joint_space()
+    with pytest.raises(UserError, match=r"model\.member=CLIP compares images with classes in one space"):
+        zsl.models.LateFusion(CLIP()).fit(X, y, Z[y], Z)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import html
+import os
 import re
+import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -103,6 +106,61 @@ def test_a_second_call_reads_no_image_again_and_takes_other_descriptions(photos,
     Image.new("RGB", (24, 24)).save(photos / "unlabelled" / "new.png")
     assert tried(photos) == 1
     assert "holds the features of other photographs or of another network" in capsys.readouterr().err
+
+
+def test_images_that_were_written_again_are_not_taken_for_the_old_ones(photos, seen_by, capsys):
+    assert tried(photos) == 0
+    image = next((photos / "unlabelled").iterdir())
+    os.utime(image, ns=(0, 0))  # the size is the same
+    assert tried(photos) == 1
+    assert "holds the features of other photographs" in capsys.readouterr().err
+
+
+def test_answers_to_questions_are_kept(photos, seen_by):
+    assert tried(photos) == 0
+    out = photos.with_name("photos-try")
+    (out / "run" / "ask").mkdir()
+    (out / "run" / "ask" / "questions.csv").write_text("mine")
+    assert tried(photos) == 0
+    assert (out / "run-1" / "ask" / "questions.csv").read_text() == "mine"
+    assert (out / "run" / "predictions.csv").is_file()
+    assert tried(photos) == 0
+    assert {p.name for p in out.iterdir()} == {"run", "run-1", "features.npz", "classes.npz", "plan.json", "index.html"}
+
+
+@pytest.mark.parametrize("name", ["it's", "a ${x} b", 'q"q', "c,d=e", "ü [1]"])
+def test_any_folder_will_do(photos, seen_by, name):
+    assert tried(photos, "--to", str(photos.with_name(name))) == 0
+    page = html.unescape((photos.with_name(name) / "index.html").read_text())
+    assert f"<code>zsl ask {shlex.quote(str(photos.with_name(name) / 'run'))}</code>" in page
+
+
+def test_the_page_says_when_answers_say_nothing(photos, seen_by, capsys):
+    source = photos.with_name("classes.yaml")
+    source.write_text(re.sub("(grey_tall|blue_wide): .*", r"\1: A grey bar that is wide.", source.read_text()))
+    assert tried(photos) == 0
+    page = " ".join(html.unescape((photos.with_name("photos-try") / "index.html").read_text()).split())
+    assert "The classes 'grey_tall' and 'blue_wide' have the same description, so both get the same scores." in page
+    assert "For 12 of the 12 images several kinds have the same score" in page
+    source.write_text("".join(f"{name}: A {i}{i} b{i}b.\n" for i, name in enumerate(COLOURS)))
+    assert tried(photos) == 0
+    assert "no word occurs in the descriptions of two classes" in capsys.readouterr().err
+    assert "No word occurs in the descriptions" in (photos.with_name("photos-try") / "index.html").read_text()
+
+
+def test_with_few_kinds_the_page_says_that_nothing_was_compared(photos, seen_by, capsys):
+    for name in ("green_tall", "blue_tall", "red_wide", "green_wide", "grey_wide"):
+        shutil.rmtree(photos / name)
+    (photos / "blue_tall").mkdir()
+    Image.new("RGB", (24, 24), "blue").save(photos / "blue_tall" / "1.png")
+    source = photos.with_name("classes.yaml")
+    kept = ("red_tall", "blue_tall", "grey_tall", "blue_wide")
+    source.write_text("".join(line for line in source.open() if line.startswith(kept)))
+    assert tried(photos) == 0
+    assert "is unknown" in capsys.readouterr().out
+    page = (photos.with_name("photos-try") / "index.html").read_text()
+    assert "with so few kinds, methods could not be compared" in page
+    assert "accuracy on held-out kinds" not in page
 
 
 def test_an_interrupted_extraction_goes_on(photos, seen_by, monkeypatch):

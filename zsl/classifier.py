@@ -53,8 +53,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     preprocess : Preprocess, optional
         Pre-processing of the features; by default centring and unit length (no centring for CLIP's own rule).
     semantics : Preprocess, optional
-        Pre-processing of the attributes; by default centring and unit length. Missing attributes (NaN) take the mean
-        of the seen classes.
+        That of the attributes, with the same default. Missing attributes (NaN) take the mean of the seen classes.
     calibrate : bool
         Fit a temperature on validation classes, so that ``predict_proba`` is available.
     n_validation_splits : int
@@ -104,7 +103,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         self.n_validation_splits = n_validation_splits
         self.seed = seed
 
-    def fit(self, X: Any, y: Any, attributes: Any = None, labelled: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, attributes: Any = None, labelled: Any = None, blocks: Any = ((), ())) -> Self:
         """Learn from images of the seen classes and from the attributes of all classes.
 
         Data that show a sign of :mod:`zsl.data.signs` cost a ``UserWarning`` for each.
@@ -120,6 +119,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         labelled : (X_few, y_few), optional
             A few images of unseen classes with their class names, for ``inference="asked"``. They are not trained on:
             they stand before the images of every prediction, and name the clusters that they are in.
+        blocks : pair of sequences of int, optional
+            The numbers of columns of X for each network, and of ``attributes`` for each kind, where there are several.
 
         Raises
         ------
@@ -131,7 +132,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         table = class_table.as_table(attributes)
         labels, names = class_table.labels_of(y, table), tuple(class_table.column_names(table.columns))
-        data = ZeroShotData.for_training(X, labels, tuple(table.index), class_table.values(table), names)
+        data = ZeroShotData.for_training(X, labels, tuple(table.index), class_table.values(table), names, blocks)
         self.fit_data(data).keep_labelled(labelled)
         for sentence in of_data(data, self.preprocess_, self.semantics_):
             warnings.warn(sentence, stacklevel=2)
@@ -179,8 +180,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
             members = alike(group, lambda i: [classifiers[i].model])
             models = [clone(classifiers[m[0]]._model(), safe=False) for m in members]
             for model in models:
-                if hasattr(model, "set_blocks"):
-                    model.set_blocks(feature.sizes_, semantics.sizes_)
+                getattr(model, "set_blocks", lambda *_: None)(feature.sizes_, semantics.sizes_)
             # Where every class is seen, the seen classes are the ones to choose from.
             Z_unseen = ready.Z_unseen if len(ready.unseen) else ready.Z_seen
             for which, model in zip(members, fit_all(models, ready.X, ready.y, ready.Z, Z_unseen)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -191,6 +192,19 @@ def sinkhorn(logits: Array, shares: Array | None = None, tol: float = 1e-9) -> A
         if np.abs(change).max() <= tol:
             break
     return v - v.mean()
+
+
+def shares_of(weights: Sequence[float]) -> Array:
+    """Weights, of which one is above zero, divided by their sum, also where the sum would overflow.
+
+    Examples
+    --------
+    >>> shares_of([1e308, 1e308, 0.0])
+    array([0.5, 0.5, 0. ])
+    """
+    given = np.array(weights, dtype=np.float64)
+    given = given / given.max()
+    return given / given.sum()
 
 
 def standard_scores(scores: Array) -> Array:

@@ -112,14 +112,15 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
 
 
 def _several_features(override: str) -> list[str]:
-    """``feature=[A,B]`` as two overrides; any other override alone."""
-    match = re.match(r"feature=\[([^\[\]]*)\]$", override.strip())
-    names = [name.strip().strip("'\"") for name in match[1].split(",")] if match else []
-    if match is None:
+    """``feature=[A,B]``, or several such lists, as two overrides; any other override alone."""
+    key, _, value = override.strip().partition("=")
+    if key != "feature" or "[" not in value:
         return [override]
-    if not all(re.fullmatch(r"[\w.@:/-]+", name) for name in names):
+    choices = re.findall(r"\[[^\[\]]*\]|[^,\[\]]+", value)  # several, where -m sweeps over lists
+    names = [[name.strip().strip("'\"") for name in choice.strip("[]").split(",")] for choice in choices]
+    if ",".join(choices) != value or not all(re.fullmatch(r"[^\[\],'\"+=]+", name) for of in names for name in of):
         raise UserError(f"{override} is not a list of features; write feature=[NAME,NAME].")
-    return ["feature=own", f"feature.name='{'+'.join(names)}'"]
+    return ["feature=own", f"feature.name={','.join(repr('+'.join(of)) for of in names)}"]
 
 
 def _addable(override: str, overrides: list[str]) -> str:

@@ -56,6 +56,9 @@ def beside(tables: Sequence[ImageTable]) -> ImageTable:
                     "dataset=tabular give the folder of their files, dataset.features=FOLDER)."
                 )
     provenance = dict(first.provenance)
+    provenance["files"] = {name: hash for table in tables for name, hash in table.provenance.get("files", {}).items()}
+    if "feature_file" in provenance:
+        provenance["feature_file"] = ", ".join(str(table.provenance["feature_file"]) for table in tables)
     if "network" in provenance:
         provenance["network"] = [table.provenance["network"] for table in tables]
     return replace(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -178,11 +178,12 @@ class ZeroShotData:
 
     @classmethod
     def for_training(
-        cls, X: Array, y: Array, class_names: tuple[Any, ...], attributes: Array, attribute_names: tuple[str, ...] = ()
-    ) -> ZeroShotData:
+        cls, X: Array, y: Array, class_names: tuple[Any, ...], attributes: Array,
+        attribute_names: tuple[str, ...] = (), blocks: tuple[Sequence[int], Sequence[int]] = ((), ()),
+    ) -> ZeroShotData:  # fmt: skip
         """Data without test images: X (n, p), y (n,) rows of the class table, attributes (C, q).
 
-        Classes without images are the unseen ones.
+        Classes without images are the unseen ones; ``blocks`` are those of features and of attributes.
         """
         seen = np.unique(y)
         nothing = np.empty(0, dtype=np.int64)
@@ -190,6 +191,7 @@ class ZeroShotData:
             name="data", feature="features", split="given",
             X=X, y=np.searchsorted(seen, y), X_test_seen=X[:0], y_test_seen=nothing, X_unseen=X[:0], y_unseen=nothing,
             class_names=class_names, attributes=attributes, attribute_names=attribute_names,
+            feature_blocks=tuple(blocks[0]), attribute_blocks=tuple(blocks[1]),
             seen=seen, unseen=np.setdiff1d(np.arange(len(attributes)), seen),
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import FLOAT_DTYPES, check_is_fitted, validate_dat
 from zsl.checks import Array, Count, NonNegative, Positive, check_fields
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
-from zsl.linalg import scaled_near_one
+from zsl.linalg import scaled_near_one, shares_of
 
 
 @dataclass(eq=False, repr=False)
@@ -40,7 +40,7 @@ class Preprocess(TransformerMixin, BaseEstimator):
         Keep this many principal components of the rows given to :meth:`fit` (needs ``centre``).
     dtype : "float64" or "float32"
         Precision of the result, and so of the sparse codes.
-    block_weights : sequence of float, optional
+    block_weights : list of float, optional
         The share of each block of columns in the squared length of a row, where ``fit`` is given several ``blocks``,
         such as the features of two networks. All steps are done on each block by itself. The numbers are divided by
         their sum, and each block is multiplied by the square root of its number. Default: equal shares.
@@ -67,7 +67,7 @@ class Preprocess(TransformerMixin, BaseEstimator):
     power: Positive | None = None
     pca: Count | None = None
     dtype: Literal["float64", "float32"] = "float64"
-    block_weights: Sequence[NonNegative] | None = None
+    block_weights: list[NonNegative] | None = None
 
     fill_: Array = field(init=False)
     mean_: Array | None = field(init=False)
@@ -94,6 +94,8 @@ class Preprocess(TransformerMixin, BaseEstimator):
         """
         check_fields(self)
         X = validate_data(self, X, dtype=FLOAT_DTYPES, ensure_all_finite="allow-nan")
+        if blocks and (min(blocks) < 1 or sum(blocks) != X.shape[1]):
+            raise UserError(f"blocks of {' + '.join(map(str, blocks))} columns do not make the {X.shape[1]} of X.")
         self.mean_ = self.scale_ = self.components_ = None
         weights = self._weights(max(len(blocks), 1))
         self.blocks_ = []
@@ -137,14 +139,14 @@ class Preprocess(TransformerMixin, BaseEstimator):
 
     def _weights(self, n: int) -> Array:
         """The share of each of n blocks, of sum 1."""
-        given = np.ones(n) if self.block_weights is None else np.array(self.block_weights, dtype=np.float64)
-        if len(given) != n or not given.sum():
+        given = [1.0] * n if self.block_weights is None else self.block_weights
+        if len(given) != n or not any(given):
             there = "is one block" if n == 1 else f"are {n} blocks"
             raise UserError(
                 f"block_weights={self.block_weights} does not fit: there {there} of columns, and each needs a number, "
                 "not all zero."
             )
-        return given / given.sum()
+        return shares_of(given)
 
     def transform(self, X: Array) -> Array:
         """The same map for any rows X (m, p); every row on its own."""

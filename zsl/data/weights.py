@@ -69,7 +69,9 @@ def weights_here(folder: Path | None = None) -> list[Weights]:
         raise UserError(f"--folder {folder} is not a folder; give the one that holds files of weights.")
     found = [*_in_packages(), *_of_torch(), *_of_hub()]
     for file in _files(folder) if folder is not None else ():
-        found.append(_weights(file, _licence(file.parent), _name_of_folder(file.parent) or f"--weights {file}"))
+        pickled = "" if file.suffix == ".safetensors" else " --pickled"
+        name = _name_of_folder(file.parent) or f"--weights {file}"
+        found.append(_weights(file, _licence(file.parent), name + pickled))
     return found
 
 
@@ -144,7 +146,9 @@ def _files(folder: Path) -> list[Path]:
     """Files of weights below a folder."""
     inside = folder.rglob("*") if folder.is_dir() else ()
     # A cache of the hub holds links to files of other names.
-    return sorted(p for p in inside if p.suffix.lower() in _SUFFIXES and p.is_file())
+    found = sorted(p for p in inside if p.suffix.lower() in _SUFFIXES and p.is_file() and p.stat().st_size)
+    # The layers of a sentence-transformer lie in folders below it.
+    return [p for p in found if not (p.parent.parent / "modules.json").is_file() or p.parent == folder]
 
 
 def _weights(file: Path, licence: str, used_by: str) -> Weights:

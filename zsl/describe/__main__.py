@@ -86,7 +86,7 @@ def describe(
     from zsl.describe.encoders import check_name, hashed, tfidf
     from zsl.describe.networks import text_network
     from zsl.describe.prompts import PHOTOGRAPHS, read_prompts, texts_of
-    from zsl.describe.rows import check_target, class_rows, same_descriptions, save
+    from zsl.describe.rows import check_target, class_rows, no_word_in_common, same_descriptions, save
 
     if name is not None:
         check_name(name)
@@ -107,7 +107,7 @@ def describe(
     if name == "tfidf":
         encoder = tfidf(texts, dimensions)
     rows = class_rows(descriptions, texts, encoder, prompts=templates, l2=l2, centre=centre)
-    for sentence in same_descriptions(rows):
+    for sentence in (*same_descriptions(rows), *no_word_in_common(rows)):
         log.warning("%s", sentence)
     save(rows, target, source)
     return rows

@@ -107,7 +107,7 @@ def _check_rows(rows: Array, names: Sequence[str], encoder: str) -> None:
     if bad.any():
         raise UserError(
             f"--encoder {encoder}: nothing is left of the texts of the class {names[int(bad.argmax())]!r}; write words "
-            "that the encoder knows (tfidf: of two letters or more)."
+            "that the encoder knows (tfidf: of two letters or more, other than the, and, of, ...)."
         )
 
 
@@ -122,6 +122,17 @@ def same_descriptions(rows: ClassRows) -> list[str]:
         if other != name:
             found.append(f"the classes {other!r} and {name!r} have the same description, so both get the same scores.")
     return found
+
+
+def no_word_in_common(rows: ClassRows) -> list[str]:
+    """A sentence where tfidf can carry nothing from one class to another, because no word occurs in two classes."""
+    text = rows.text_rows
+    if rows.encoder.get("name") != "tfidf" or (np.count_nonzero(text, axis=0) > 1).any():
+        return []
+    return [
+        "no word occurs in the descriptions of two classes, so that they say nothing of each other; use the same words "
+        "for the same things, or an encoder that knows words of like meaning (sentence-transformers/NAME)."
+    ]
 
 
 def save(rows: ClassRows, target: Path, source: Path) -> None:

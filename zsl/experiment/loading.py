@@ -10,10 +10,10 @@ from zsl.checks import Array
 from zsl.config import compose, options
 from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess, preprocess
+from zsl.data.space import check_one_space
 from zsl.data.subsets import thinned
 from zsl.errors import UserError
 from zsl.experiment.setup import Setup, checked
-from zsl.experiment.space import check_one_space
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def load(setup: Setup) -> ZeroShotData:
     data = ZeroShotData.from_table(table, setup.split(table), missing=setup.missing)
     for message in data.notes:
         log.warning("%s", message)
-    check_one_space(setup.classifier.model, data)
+    check_one_space(setup.classifier.model, data.key["provenance"])
     if setup.imbalance is not None:
         unequal_rows(setup, data)  # a ratio that cannot be had is refused now, and not after the fit
     return data if setup.shuffle_attributes is None else data.shuffle_attributes(setup.shuffle_attributes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging
 import re
 import warnings
@@ -129,6 +130,7 @@ def open_clip_model(
         file = weight_file(weights)
         check_form(file, pickled)
         if weights.is_dir() and (weights / "open_clip_config.json").is_file():
+            _check_architecture(open_clip.get_model_config(model_name), weights, name)
             model_name, pretrained = f"local-dir:{weights}", None
         else:
             pretrained = str(file)
@@ -146,6 +148,23 @@ def open_clip_model(
             # open_clip passes on what torch, its hub and JSON raise.
             raise cannot_load(f"open_clip/{name}", weights, error, online) from None
     return model.eval(), transform, tokenizer, digest(model.state_dict())
+
+
+def _check_architecture(known: dict[str, Any] | None, folder: Path, name: str) -> None:
+    """Refuse a folder whose model is of another size than the model of open_clip that is asked for, if it has one."""
+    if known is None:
+        return
+    keys = ("layers", "width", "patch_size")
+    try:
+        found = json.loads((folder / "open_clip_config.json").read_text(encoding="utf-8"))["model_cfg"]
+        sizes = [(m["embed_dim"], *(m["vision_cfg"].get(key) for key in keys)) for m in (found, known)]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return  # open_clip says what is wrong with it
+    if sizes[0] != sizes[1]:
+        raise UserError(
+            f"--weights {folder}: its open_clip_config.json is of another model than open_clip/{name} (dimensions "
+            f"{sizes[0][0]}, and not {sizes[1][0]}, or other layers); give the folder of that model."
+        )
 
 
 def hf_model(name: str, weights: Path | None, *, pickled: bool = False) -> tuple[Any, str, str]:

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from zsl.checks import Array, NonNegative
 from zsl.errors import UserError
-from zsl.linalg import class_means
+from zsl.linalg import class_means, shares_of
 from zsl.models.base import GridCache, InductiveModel
 
 Block = tuple[int, int | None]
@@ -34,7 +34,7 @@ class LateFusion(InductiveModel):
     ----------
     member : inductive model
         The model that each view gets its own copy of.
-    weights : sequence of float, optional
+    weights : list of float, optional
         One weight for each view: the first network with each kind of attributes, then the second network. Default:
         equal weights.
 
@@ -64,7 +64,7 @@ class LateFusion(InductiveModel):
     """
 
     member: Any
-    weights: Sequence[NonNegative] | None = None
+    weights: list[NonNegative] | None = None
 
     members_: list[Any] = field(init=False, repr=False)
     deviations_: Array = field(init=False, repr=False)
@@ -76,10 +76,20 @@ class LateFusion(InductiveModel):
         return self
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
+        name = type(self.member).__name__
         if not isinstance(self.member, InductiveModel) or self.member.information:
-            raise UserError(f"model.member={self.member!r} is not accepted: it should be an inductive model.")
+            raise UserError(f"model.member={name} is not accepted: it should be an inductive model, such as eszsl.")
+        if getattr(self.member, "one_space", False):
+            raise UserError(
+                f"model.member={name} compares images with classes in one space, and views are of several; take a "
+                "model that learns how they go together, such as eszsl."
+            )
         views = getattr(self, "views_", None) or [((0, None), (0, None))]
         self._shares(len(views))
+        for what, matrix, of in (("features", X, 0), ("attributes", Z, 1)):
+            widest = max(view[of][1] or matrix.shape[1] for view in views)
+            if widest != matrix.shape[1]:
+                raise UserError(f"the blocks of {what} make {widest} columns, and there are {matrix.shape[1]}.")
         fitted = []
         for columns, attributes in views:
 
@@ -102,13 +112,13 @@ class LateFusion(InductiveModel):
         )  # fmt: skip
 
     def _shares(self, n: int) -> Array:
-        given = np.ones(n) if self.weights is None else np.array(self.weights, dtype=np.float64)
-        if len(given) != n or not given.sum():
+        given = [1.0] * n if self.weights is None else self.weights
+        if len(given) != n or not any(given):
             raise UserError(
                 f"model.weights={self.weights} does not fit {n} view{'s' * (n > 1)} of the data; give each view a "
                 "number, not all zero."
             )
-        return given / given.sum()
+        return shares_of(given)
 
 
 def _of(X: Array, block: Block) -> Array:

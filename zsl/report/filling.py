@@ -17,8 +17,9 @@ from threading import Event
 import pandas as pd
 
 from zsl.config import compose, resolve
-from zsl.config.objects import build
+from zsl.config.objects import build, locate
 from zsl.data.load import load_table
+from zsl.data.space import check_one_space
 from zsl.errors import UserError
 from zsl.report.cells import Cell, arguments_of, data_of, n_jobs, value_of
 from zsl.runs import status
@@ -39,6 +40,7 @@ def cannot_read(arguments: Sequence[str]) -> str:
     try:
         table = load_table(dataset, config["feature"]["name"], dataset["semantics"].get("source"), allow)
         build(config["split"], "split", allow_targets=allow)(table)
+        check_one_space(locate(config["model"]["_target_"], "model", allow), table.provenance)
     except UserError as error:
         return str(error)
     return ""

@@ -18,17 +18,18 @@ import sys
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from zsl.classifier import ZeroShotClassifier
-from zsl.data.dataset import ZeroShotData
 from zsl.data.readers.files import read_npz
 from zsl.errors import Parser, UserError, atomic, did_you_mean, exit_status, writing
 from zsl.runs.files import PREDICTIONS
 from zsl.runs.model_file import MODEL
+from zsl.tryout.choice import CLASSES, FEATURES
 
 log = logging.getLogger(__name__)
 
-_FEATURES, _CLASSES, _PLAN, _PAGE, _RUN = "features.npz", "classes.npz", "plan.json", "index.html", "run"
+_PLAN, _PAGE, _RUN = "plan.json", "index.html", "run"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="a folder per kind, and a folder 'unlabelled' of images to be recognised")  # fmt: skip
     parser.add_argument("classes", metavar="CLASSES", type=Path, help="descriptions of the kinds, .yaml or .csv")
     parser.add_argument("--encoder", metavar="NAME", help="what encodes the sentences, as for zsl describe (tfidf)")
+    parser.add_argument("--encoder-weights", metavar="FILE|FOLDER", type=Path,
+                        help="weights of the encoder, where it is not the network of the images")  # fmt: skip
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where everything is written (default: PHOTOS-try)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="draws the kinds that are held out (0)")
     add_flags(parser, "lite0")
@@ -52,52 +55,65 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(arguments: argparse.Namespace) -> None:
-    from zsl.config import compose
     from zsl.experiment.loading import load
     from zsl.experiment.run import run
     from zsl.experiment.setup import checked
-    from zsl.tryout.choice import IN_ONE_SPACE, METHODS, choose_method
+    from zsl.tryout.choice import IN_ONE_SPACE, METHODS, choose_method, configuration
     from zsl.tryout.evidence import answers
     from zsl.tryout.page import Story, expectation, page
 
-    photos, source = arguments.photos.expanduser(), arguments.classes.expanduser()
+    photos, source, seed = arguments.photos.expanduser(), arguments.classes.expanduser(), arguments.seed
     target = (arguments.to or photos.with_name(f"{photos.name}-try")).expanduser()
     if photos.resolve() in (target.resolve(), *target.resolve().parents):
         raise UserError(f"--to {target} lies in {photos}, whose folders are kinds; choose a place outside.")
+    if seed < 0:
+        raise UserError(f"--seed must be 0 or more, not {seed}.")
     with writing(target, "choose another place with --to"):
-        network, encoder, skipped = _prepare(arguments, photos, source, target)
-    words = ["dataset=tabular", f"dataset.features='{target / _FEATURES}'", f"dataset.attributes='{target / _CLASSES}'",
-             "tracking=none", "dataset.cache=off", f"seed={arguments.seed}"]  # fmt: skip
-    data = load(checked(compose([*words, "model=eszsl"])))
-    _check(data, photos, source)
-    joint = encoder == network and data.X.shape[1] == data.attributes.shape[1]
-    methods = [*METHODS, *(IN_ONE_SPACE if joint else ())]
-    chosen = choose_method(words, methods, arguments.seed)
+        made = _prepare(arguments, photos, source, target)
+    data = load(checked(configuration(target, "model=eszsl")))
+    if len(data.unseen) < 2:
+        raise UserError(
+            f"{source} describes {'only one kind' if len(data.unseen) else 'no kind'} without photographs in {photos}; "
+            "describe two or more, or there is nothing to choose from."
+        )
+    joint = made.encoder == made.network and data.X.shape[1] == data.attributes.shape[1]
+    methods = [*(IN_ONE_SPACE if joint else ()), *METHODS]
+    chosen = choose_method(target, methods, seed)
     method = methods[chosen.best]
-    log.info("chosen on held-out kinds: %s", method.title)
-    folder = target / _RUN
+    log.info("chosen%s: %s", " on held-out kinds" if chosen.n_held else ", with too few kinds to compare", method.title)
+    folder, before = target / _RUN, target / ".run-before"
     if (folder / "ask").exists():
         folder.rename(next(place for n in count(1) if not (place := target / f"{_RUN}-{n}").exists()))
     elif folder.exists():
-        shutil.rmtree(folder)
+        shutil.rmtree(before, ignore_errors=True)
+        folder.rename(before)  # until the new run and its page are there
     with contextlib.redirect_stdout(io.StringIO()):
-        result = run(compose([*words, *method.words, "figures=false"]), folder)
+        result = run(configuration(target, *method.words, seed=seed), folder)
     story = Story(
         photos=photos, data=data, classifier=ZeroShotClassifier.load(folder / MODEL),
-        answers=answers(result.prediction.scores), chosen=chosen, texts=_texts(target / _CLASSES),
-        network=network, encoder=encoder, run=folder, skipped=skipped,
+        answers=answers(result.prediction.scores), chosen=chosen, texts=_texts(target / CLASSES),
+        network=made.network, encoder=made.encoder, run=folder, skipped=made.skipped, notices=made.notices,
     )  # fmt: skip
     with writing(target, "choose another place with --to"), atomic(target / _PAGE) as part:
         part.write_text(page(story), encoding="utf-8")
+    shutil.rmtree(before, ignore_errors=True)
     print(f"{expectation(chosen)}\nOpen {target / _PAGE} in a browser; all answers are in {folder / PREDICTIONS}.")
 
 
-def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: Path) -> tuple[str, str, list[str]]:
-    """Describe the kinds, and extract features unless that is done.
+class Made(NamedTuple):
+    """What was made of photographs and descriptions."""
 
-    Returns
-    -------
-    The names of the network and of the encoder, and the images that were left out.
+    network: str
+    encoder: str
+    """Empty where there are named attributes alone"""
+    skipped: list[str]
+    """Images that cannot be read"""
+    notices: list[str]
+    """What is odd about the descriptions, a sentence each"""
+
+
+def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: Path) -> Made:
+    """Describe the kinds, and extract features unless that is done.
 
     Raises
     ------
@@ -106,9 +122,11 @@ def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: 
     """
     from zsl.describe.__main__ import describe
     from zsl.describe.classes import read_descriptions
+    from zsl.describe.rows import no_word_in_common, same_descriptions
     from zsl.extract.__main__ import extract
     from zsl.extract.choice import network_of
     from zsl.extract.images import find_images
+    from zsl.extract.weights import weight_file
 
     images = find_images(photos)
     if "" not in images.classes:
@@ -122,12 +140,12 @@ def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: 
     encoder = arguments.encoder or ""
     if descriptions.has_text and not encoder:
         encoder = network if network.startswith(("open_clip/", "hf/")) else "tfidf"
-    sizes = [(images.root / f).stat().st_size for f in images.files]
+    weights = arguments.weights and arguments.weights.expanduser()
     plan = {
-        "images": hashlib.sha256(json.dumps([images.files, images.classes, sizes]).encode()).hexdigest(),
-        "network": network, "weights": str(arguments.weights or ""),
+        "images": _digest([images.files, images.classes, *map(_stamp, (images.root / f for f in images.files))]),
+        "network": network, "weights": _digest([str(weights), *map(_stamp, [weight_file(weights)] if weights else [])]),
     }  # fmt: skip
-    known, features, classes = (target / name for name in (_PLAN, _FEATURES, _CLASSES))
+    known, features, classes = (target / name for name in (_PLAN, FEATURES, CLASSES))
     if known.is_file():
         if features.exists() and json.loads(known.read_text(encoding="utf-8")) != plan:
             raise UserError(
@@ -139,13 +157,24 @@ def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: 
     with atomic(known) as part:
         part.write_text(json.dumps(plan), encoding="utf-8")
     classes.unlink(missing_ok=True)
-    describe(source, classes, encoder or None, weights=arguments.weights if encoder == network else None,
-             pickled=arguments.pickled, device=arguments.device)  # fmt: skip
+    own = arguments.encoder_weights and arguments.encoder_weights.expanduser()
+    rows = describe(source, classes, encoder or None, weights=own or (weights if encoder == network else None),
+                    pickled=arguments.pickled, device=arguments.device)  # fmt: skip
     if not features.exists():
         log.info("reading %d images with %s", len(images.files), network)
         extract(images, network_of(arguments, "lite0"), features, workers=arguments.workers,
                 progress=sys.stderr.isatty())  # fmt: skip
-    return network, encoder, read_npz(features, ["skipped"])["skipped"].tolist()
+    skipped = read_npz(features, ["skipped"])["skipped"].tolist()
+    return Made(network, encoder, skipped, [*same_descriptions(rows), *no_word_in_common(rows)])
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """What changes when a file is written again: its size and its time."""
+    return file.stat().st_size, file.stat().st_mtime_ns
+
+
+def _digest(parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _check_names(folders: set[str], described: Sequence[str], photos: Path, source: Path) -> None:
@@ -158,14 +187,6 @@ def _check_names(folders: set[str], described: Sequence[str], photos: Path, sour
         raise UserError(
             f"{photos} has photographs of {'only one kind' if folders else 'no kind'}; two are needed, five to know "
             "how good the answers are, and ten or more are better."
-        )
-
-
-def _check(data: ZeroShotData, photos: Path, source: Path) -> None:
-    if len(data.unseen) < 2:
-        raise UserError(
-            f"{source} describes {'only one kind' if len(data.unseen) else 'no kind'} without photographs in {photos}; "
-            "describe two or more, or there is nothing to choose from."
         )
 
 

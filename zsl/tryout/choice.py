@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,11 @@ from zsl.model_selection.holdout import held_out, random_sets
 from zsl.model_selection.one_standard_error import choose
 from zsl.progress import Bar
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+FEATURES, CLASSES = "features.npz", "classes.npz"
+"""The files of features and of class rows in the folder of ``zsl try``"""
 # How many sets of seen classes are held out: more make the choice surer, and take longer.
 N_SETS = 8
 
@@ -46,7 +52,7 @@ IN_ONE_SPACE = (
         ("model=clip_adapter", "inference=transductive"),
     ),
 )
-"""What is compared besides where one network embeds images and classes"""
+"""What is compared first where one network embeds images and classes"""
 
 
 @dataclass
@@ -64,7 +70,19 @@ class Chosen:
     """(J,) accuracy on each set of the method that the other sets choose; sets share classes, so it is a little high"""
 
 
-def choose_method(words: Sequence[str], methods: Sequence[Method], seed: int = 0) -> Chosen:
+def configuration(folder: Path, *words: str, seed: int = 0) -> DictConfig:
+    """The configuration of a run on ``features.npz`` and ``classes.npz`` of a folder, whatever its path is made of."""
+    from omegaconf import OmegaConf
+
+    cfg = compose(["dataset=tabular", "tracking=none", "figures=false", f"seed={seed}", *words])
+    for key, name in (("features", FEATURES), ("attributes", CLASSES), ("cache", "off")):
+        # ${...} in a path is no reference to another key.
+        value = name if key == "cache" else str(folder / name).replace("${", "\\${")
+        OmegaConf.update(cfg, f"dataset.{key}", value)
+    return cfg
+
+
+def choose_method(folder: Path, methods: Sequence[Method], seed: int = 0) -> Chosen:
     """Choose a method on seen classes that are held out as if they were unseen.
 
     The first method stays unless another one is better by more than the standard error
@@ -72,8 +90,8 @@ def choose_method(words: Sequence[str], methods: Sequence[Method], seed: int = 0
 
     Parameters
     ----------
-    words : sequence of str
-        The overrides that name the data.
+    folder : Path
+        It holds features and class rows.
     seed : int
         Draws the sets of classes.
 
@@ -82,7 +100,7 @@ def choose_method(words: Sequence[str], methods: Sequence[Method], seed: int = 0
     UserError
         For data that cannot be read.
     """
-    setups = [checked(compose([*words, *method.words])) for method in methods]
+    setups = [checked(configuration(folder, *method.words, seed=seed)) for method in methods]
     data = load(setups[0])
     sets = random_sets(len(data.seen), len(data.unseen), N_SETS, seed)
     classifiers = [setup.classifier for setup in setups]

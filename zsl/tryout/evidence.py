@@ -50,7 +50,9 @@ def answers(scores: Array) -> Answers:
     order = np.argsort(-scores, axis=1, kind="stable")
     rows = np.arange(len(scores))
     margin = scores[rows, order[:, 0]] - scores[rows, order[:, 1]]
-    return Answers(order[:, 0], order[:, 1], margin / (scores.std() or 1.0))
+    deviation = scores.std()
+    rounding = 1e-9 * np.abs(scores).max()  # less than this is no difference
+    return Answers(order[:, 0], order[:, 1], np.where(margin <= rounding, 0, margin / (deviation or 1.0)))
 
 
 def telling_attributes(classifier: ZeroShotClassifier, X: Array, m: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,8 @@ class Story:
     """The run's folder"""
     skipped: Sequence[str] = ()
     """Images that could not be read"""
+    notices: Sequence[str] = ()
+    """What is odd about the descriptions, a sentence each"""
 
 
 def page(story: Story) -> str:
@@ -70,32 +73,41 @@ def expectation(chosen: Chosen) -> str:
 def _summary(story: Story) -> str:
     data, chosen = story.data, story.chosen
     n_images = len(data.X_unseen)
-    rows = "".join(
-        f"<tr><td>{'<b>' if i == chosen.best else ''}{_text(method.title)}{'</b> (chosen)' if i == chosen.best else ''}"
-        f"</td><td class=number>{_percent(chosen.accuracy[i])}</td></tr>"
-        for i, method in enumerate(chosen.methods)
-    )
-    n_unseen = len(data.unseen)
+    n_unseen, left_out = len(data.unseen), f"Left out, because they cannot be read: {', '.join(story.skipped)}."
     other = (
         ""
         if not chosen.n_held or chosen.n_held == n_unseen
         else f" Among the {n_unseen} kinds here, guessing is right for {100 / n_unseen:.0f} of 100, so that "
         f"{'fewer' if n_unseen > chosen.n_held else 'more'} answers may be right."
     )
-    left_out = (
-        f"<p>Left out, because they cannot be read: {_text(', '.join(story.skipped))}</p>" if story.skipped else ""
-    )
+    ties = int((story.answers.margin <= 0).sum())
+    tied = f"For {ties} of the {n_images} images several kinds have the same score, so that their answer says nothing."
+    notices = [*story.notices, *([tied] if ties else []), *([left_out] if story.skipped else [])]
     return f"""<h1>{n_images} images, recognised among {n_unseen} kinds without photographs</h1>
 <p>The method learned from {len(data.X)} of the photographs of {len(data.seen)} kinds in {_text(str(story.photos))} (a
 fifth of each kind is kept for tests), and from the descriptions of all {len(data.seen) + n_unseen} kinds. Every answer
 below is one of the {n_unseen} kinds that are described but have no photographs, even where an image shows something
 else.</p>
-<p><b>{expectation(chosen)}</b>{other} The draws say nothing of images that are unlike the photographs.</p>
-<table><tr><th>method</th><th>accuracy on held-out kinds</th></tr>{rows}</table>
-<p class=quiet>Images were read by {_text(story.network)}. {_described(story.encoder)} The method highest in this table
-whose accuracy is within one standard error of the best was chosen. For the sentence in bold, each draw of held-out
-kinds was tested with the method that the other draws choose.</p>
-{left_out}"""
+<p><b>{expectation(chosen)}</b>{other} Nothing is known of images that are unlike the photographs.</p>
+{"".join(f"<p>{_text(sentence[0].upper() + sentence[1:])}</p>" for sentence in notices)}
+{_compared(chosen)}
+<p class=quiet>Images were read by {_text(story.network)}. {_described(story.encoder)}</p>"""
+
+
+def _compared(chosen: Chosen) -> str:
+    """The methods with their accuracy on held-out kinds, and how one was chosen."""
+    best = _text(chosen.methods[chosen.best].title)
+    if not chosen.n_held:
+        return f"<p>The method is {best}; with so few kinds, methods could not be compared.</p>"
+    rows = "".join(
+        f"<tr><td>{f'<b>{best}</b> (chosen)' if i == chosen.best else _text(method.title)}</td>"
+        f"<td class=number>{_percent(chosen.accuracy[i])}</td></tr>"
+        for i, method in enumerate(chosen.methods)
+    )
+    return f"""<table><tr><th>method</th><th>accuracy on held-out kinds</th></tr>{rows}</table>
+<p class=quiet>± is the standard deviation over draws of kinds. The method highest in this table whose accuracy is
+within one standard error of the best was chosen; the standard error is that of the difference, draw by draw. For the
+sentence in bold, each draw was tested with the method that the other draws choose.</p>"""
 
 
 def _described(encoder: str) -> str:
@@ -149,9 +161,10 @@ def _least_certain(story: Story) -> str:
 
 
 def _how_to_go_on(story: Story) -> str:
-    run = _text(str(story.run))
+    run = _text(shlex.quote(str(story.run)))
     return f"""<section><h2>How to go on</h2>
-<p>All answers are in <code>{run}/predictions.csv</code>, a line per image. These commands go on from here:</p>
+<p>All answers are in <code>{_text(str(story.run))}/predictions.csv</code>, a line per image. These commands go on from
+here:</p>
 <table>
 <tr><td><code>zsl ask {run}</code></td><td>asks for the names of a few typical images, and answers again</td></tr>
 <tr><td><code>zsl predict {run} FOLDER</code></td><td>recognises other images</td></tr>

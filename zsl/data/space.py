@@ -4,45 +4,52 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
-from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
 
 log = logging.getLogger(__name__)
 
 
-def check_one_space(model: Any, data: ZeroShotData) -> None:
+def check_one_space(model: Any, provenance: Mapping[str, Any]) -> None:
     """Refuse embeddings of different networks for a model that compares images with classes in one space.
 
     Parameters
     ----------
-    model : estimator
+    model : estimator or its class
         Only models that say ``one_space`` are checked.
-    data : ZeroShotData
-        Its provenance has the record of the network (:mod:`zsl.extract`) and of the text encoder
-        (:mod:`zsl.describe`), if these made the data.
+    provenance : mapping
+        It has the record ``network`` of what embedded the images (:mod:`zsl.extract`), and the record ``encoder`` of
+        what embedded the classes (:mod:`zsl.describe`), if these made the data.
 
     Raises
     ------
     UserError
-        If the records name two networks. A record that is missing costs a warning.
+        If the records name different networks, or something that shares no space. A record that is missing costs a
+        warning.
     """
     if not getattr(model, "one_space", False):
         return
-    provenance = data.key.get("provenance", {})
+    if isinstance(provenance.get("network"), list):
+        raise UserError("features of several networks have no common space with texts; name one network, feature=NAME.")
     images, texts = (_record(provenance.get(key)) for key in ("network", "encoder"))
+    if texts.get("centred"):
+        raise UserError(
+            "the classes were described with --centre, which subtracts a mean over unseen classes too; describe them "
+            "again without it."
+        )
+    if images.get("pool", "own") != "own":
+        raise UserError(
+            f"the images were embedded with --pool {images['pool']}, and only a network's own output shares a space "
+            "with texts; extract them again with --pool own."
+        )
     if not (images.get("sha256") and texts.get("sha256")):
         which = "the images" if not images.get("sha256") else "the classes"
         log.warning(
             "nothing says which network embedded %s, so zsl cannot tell whether images and classes are of one space, "
             "as this model needs; zsl extract and zsl describe write it into their files.", which,
         )  # fmt: skip
-    elif images.get("pool", "own") != "own":
-        raise UserError(
-            f"the images were embedded with --pool {images['pool']}, and only a network's own output shares a space "
-            "with texts; extract them again with --pool own."
-        )
     elif images["sha256"] != texts["sha256"]:
         raise UserError(
             f"the images were embedded by {images.get('name')} (weights {images['sha256']}) and the classes by "
