@@ -141,7 +141,6 @@ def test_the_page_says_when_answers_say_nothing(photos, seen_by, capsys):
     assert tried(photos) == 0
     page = " ".join(html.unescape((photos.with_name("photos-try") / "index.html").read_text()).split())
     assert "The classes 'grey_tall' and 'blue_wide' have the same description, so both get the same scores." in page
-    assert "For 12 of the 12 images several kinds have the same score" in page
     source.write_text("".join(f"{name}: A {i}{i} b{i}b.\n" for i, name in enumerate(COLOURS)))
     assert tried(photos) == 0
     assert "no word occurs in the descriptions of two classes" in capsys.readouterr().err
@@ -241,6 +240,7 @@ def test_answers_are_sorted_by_their_margin():
     assert_array_equal(found.best, [0, 1, 1, 0])
     assert_array_equal(found.most_certain(1, 5), [2, 1])
     assert_array_equal(found.least_certain(1), [3])
+    assert_array_equal(answers(np.array([[0.3, 0.1 + 0.2], [1.0, 0.0]])).margin > 0, [False, True])  # rounding is a tie
 
 
 def test_what_speaks_for_a_class_are_attributes_that_it_has_and_images_show():
