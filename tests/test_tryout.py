@@ -135,7 +135,7 @@ def test_any_folder_will_do(photos, seen_by, name):
     assert f"<code>zsl ask {shlex.quote(str(photos.with_name(name) / 'run'))}</code>" in page
 
 
-def test_the_page_says_when_answers_say_nothing(photos, seen_by, capsys):
+def test_the_page_says_when_answers_say_nothing(photos, seen_by, caplog):
     source = photos.with_name("classes.yaml")
     source.write_text(re.sub("(grey_tall|blue_wide): .*", r"\1: A grey bar that is wide.", source.read_text()))
     assert tried(photos) == 0
@@ -143,7 +143,7 @@ def test_the_page_says_when_answers_say_nothing(photos, seen_by, capsys):
     assert "The classes 'grey_tall' and 'blue_wide' have the same description, so both get the same scores." in page
     source.write_text("".join(f"{name}: A {i}{i} b{i}b.\n" for i, name in enumerate(COLOURS)))
     assert tried(photos) == 0
-    assert "no word occurs in the descriptions of two classes" in capsys.readouterr().err
+    assert "no word occurs in the descriptions of two classes" in caplog.text
     assert "No word occurs in the descriptions" in (photos.with_name("photos-try") / "index.html").read_text()
 
 
