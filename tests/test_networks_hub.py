@@ -96,7 +96,7 @@ def test_open_clip_refuses_what_does_not_fit(clip, tmp_path):
         UserError, match=r"open_clip/ViT-S-32 cannot be loaded \(.*\); give the weights of this network"
     ):
         load_network("open_clip/ViT-S-32", hub / "open_clip_model.safetensors")
-    with pytest.raises(UserError, match="says nothing of its weights; give its weights with --weights"):
+    with pytest.raises(UserError, match="names no weights; write open_clip/ViT-B-32:TAG, or give --weights"):
         load_network("open_clip/ViT-B-32")
 
 

@@ -138,16 +138,27 @@ def open_clip_model(
         raise UserError(
             f"open_clip/{name} names no weights; write open_clip/{name}:TAG, or give --weights FILE|FOLDER."
         )
-    with hub(local=weights is not None and not texts) as online:
+    with hub(local=weights is not None) as online:
         try:
             model, _, transform = open_clip.create_model_and_transforms(
                 model_name, pretrained=pretrained, weights_only=True, require_pretrained=True
             )
-            tokenizer = open_clip.get_tokenizer(model_name) if texts else None
         except Exception as error:
             # open_clip passes on what torch, its hub and JSON raise.
             raise cannot_load(f"open_clip/{name}", weights, error, online) from None
+    tokenizer = _tokenizer(open_clip, model_name, name) if texts else None
     return model.eval(), transform, tokenizer, digest(model.state_dict())
+
+
+def _tokenizer(open_clip: Any, model_name: str, name: str) -> Any:
+    """The tokenizer of a model; only where it is not here, the hub is asked for it."""
+    for local in (True, False):
+        with hub(local=local) as online:
+            try:
+                return open_clip.get_tokenizer(model_name)
+            except Exception as error:
+                refused = cannot_load(f"the tokenizer of open_clip/{name}", None, error, online)
+    raise refused
 
 
 def _check_architecture(known: dict[str, Any] | None, folder: Path, name: str) -> None:
