@@ -141,25 +141,41 @@ def provenance(network=None, encoder=None):
 
 def test_embeddings_of_different_networks_are_never_compared_silently(caplog):
     one, other = {"name": "open_clip/A", "sha256": "1"}, {"name": "hf/B", "sha256": "2"}
-    check_one_space(CLIP(), provenance(one, one))
+    check_one_space(CLIP(), provenance(one, one), 4, 4)
     assert not caplog.text
     with pytest.raises(UserError, match=r"by open_clip/A \(weights 1\) and the classes by hf/B \(weights 2\), so they"):
-        check_one_space(CLIP(), provenance(one, other))
+        check_one_space(CLIP(), provenance(one, other), 4, 4)
     for network, encoder, which in ((None, one, "the images"), (one, None, "the classes"), (None, None, "the images")):
         caplog.clear()
-        check_one_space(CLIP(), provenance(network, encoder))
+        check_one_space(CLIP(), provenance(network, encoder), 4, 4)
         assert f"nothing says which network embedded {which}" in caplog.text
     caplog.clear()
-    check_one_space(zsl.models.ESZSL(), provenance(one, other))  # learns the relation, so any two networks will do
+    check_one_space(
+        zsl.models.ESZSL(), provenance(one, other), 4, 5
+    )  # learns the relation, so any two networks will do
     assert not caplog.text
     for network, encoder, sentence in (
         ({**one, "pool": "patches"}, one, "--pool patches, and only a network's own output"),
         (one, {**one, "centred": True}, "described with --centre"),
+        (one, {"name": "tfidf"}, "described by tfidf, which has no space in common"),
     ):
         with pytest.raises(UserError, match=sentence):
-            check_one_space(CLIP(), provenance(network, encoder))
+            check_one_space(CLIP(), provenance(network, encoder), 4, 4)
     with pytest.raises(UserError, match="several networks have no common space"):
-        check_one_space(CLIP, {"network": [json.dumps(one), json.dumps(one)]})
+        check_one_space(CLIP, {"network": [json.dumps(one), json.dumps(one)]}, 8, 8)
+
+
+def test_several_blocks_are_not_one_space():
+    with pytest.raises(UserError, match="4 features and classes 5 attributes, so they are not of one space"):
+        check_one_space(CLIP, {}, 4, 5)
+    X, y, Z = joint_space()
+    names = np.array([f"c{i}" for i in y])
+    for blocks, sentence in (
+        (((5, 5), ()), "several networks"), (((), (4, 6)), "texts with attributes"),
+        (None, "is not a pair of lists"), ((4, 6), "is not a pair of lists"), ((("4",), ()), "is not a pair of lists"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=sentence):
+            zsl.ZeroShotClassifier(CLIP(), "own").fit(X[y < 5], names[y < 5], frame(Z), blocks=blocks)
 
 
 def test_late_fusion_takes_no_member_that_needs_one_space():

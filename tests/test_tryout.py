@@ -105,7 +105,10 @@ def test_a_second_call_reads_no_image_again_and_takes_other_descriptions(photos,
     assert "A bar in grey" in (photos.with_name("photos-try") / "index.html").read_text()
     Image.new("RGB", (24, 24)).save(photos / "unlabelled" / "new.png")
     assert tried(photos) == 1
-    assert "holds the features of other photographs or of another network" in capsys.readouterr().err
+    assert (
+        "is of other photographs, of photographs that were written again, or of another network"
+        in capsys.readouterr().err
+    )
 
 
 def test_images_that_were_written_again_are_not_taken_for_the_old_ones(photos, seen_by, capsys):
@@ -113,7 +116,7 @@ def test_images_that_were_written_again_are_not_taken_for_the_old_ones(photos, s
     image = next((photos / "unlabelled").iterdir())
     os.utime(image, ns=(0, 0))  # the size is the same
     assert tried(photos) == 1
-    assert "holds the features of other photographs" in capsys.readouterr().err
+    assert "of photographs that were written again" in capsys.readouterr().err
 
 
 def test_answers_to_questions_are_kept(photos, seen_by):
@@ -125,14 +128,26 @@ def test_answers_to_questions_are_kept(photos, seen_by):
     assert (out / "run-1" / "ask" / "questions.csv").read_text() == "mine"
     assert (out / "run" / "predictions.csv").is_file()
     assert tried(photos) == 0
-    assert {p.name for p in out.iterdir()} == {"run", "run-1", "features.npz", "classes.npz", "plan.json", "index.html"}
+    (classes,) = out.glob("classes-*.npz")
+    assert {p.name for p in out.iterdir()} == {"run", "run-1", "features.npz", classes.name, "plan.json", "index.html"}
+    # Other descriptions leave those of the kept run alone, and a description that is refused leaves everything.
+    source = photos.with_name("classes.yaml")
+    source.write_text(source.read_text().replace("A grey bar", "A bar in grey"))
+    assert tried(photos) == 0
+    assert len(list(out.glob("classes-*.npz"))) == 2
+    files = [p for p in out.rglob("*") if p.is_file() and p.name != "plan.json"]
+    before = [p.stat().st_mtime_ns for p in files]
+    source.write_text(source.read_text().replace("A bar in grey", "the of"))
+    source.write_text(re.sub("grey_tall: .*", "grey_tall: the of", source.read_text()))
+    assert tried(photos) == 1
+    assert [p.stat().st_mtime_ns for p in files] == before
 
 
 @pytest.mark.parametrize("name", ["it's", "a ${x} b", 'q"q', "c,d=e", "ü [1]"])
 def test_any_folder_will_do(photos, seen_by, name):
     assert tried(photos, "--to", str(photos.with_name(name))) == 0
     page = html.unescape((photos.with_name(name) / "index.html").read_text())
-    assert f"<code>zsl ask {shlex.quote(str(photos.with_name(name) / 'run'))}</code>" in page
+    assert f"<code>zsl ask {shlex.quote(str(photos.with_name(name) / 'run'))} --images " in page
 
 
 def test_the_page_says_when_answers_say_nothing(photos, seen_by, caplog):
@@ -177,6 +192,13 @@ def test_an_interrupted_extraction_goes_on(photos, seen_by, monkeypatch):
         broken.setattr(extract, "_features", stops)
         assert tried(photos) == 130
     n = len(seen_by)
+    # What was written again since then is not taken for what was read.
+    part, image = photos.with_name("photos-try") / "features.npz.part", next((photos / "unlabelled").iterdir())
+    written = image.stat()
+    os.utime(image, ns=(0, 0))
+    assert tried(photos) == 1
+    os.utime(image, ns=(written.st_atime_ns, written.st_mtime_ns))
+    assert part.is_dir()
     assert tried(photos) == 0
     assert len(seen_by) - n < 48  # the first batch was kept
 
@@ -263,5 +285,5 @@ def test_what_speaks_for_a_class_are_attributes_that_it_has_and_images_show():
 
 def test_texts_of_the_file_are_on_the_page(photos, seen_by):
     assert tried(photos) == 0
-    kept = read_npz(photos.with_name("photos-try") / "classes.npz")
+    kept = read_npz(next(photos.with_name("photos-try").glob("classes-*.npz")))
     assert_allclose(np.linalg.norm(kept["attributes"], axis=1), 1)

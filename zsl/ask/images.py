@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,10 +61,10 @@ def read_images(folder: Path, classifier: ZeroShotClassifier, arguments: argpars
 
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder} holds no {CONFIG}, so its test images are not known; give them: zsl ask RUN INPUT.")
-    cfg = OmegaConf.create(OmegaConf.to_container(OmegaConf.load(folder / CONFIG)))
+    cfg = OmegaConf.create(_literal(OmegaConf.to_container(OmegaConf.load(folder / CONFIG))))
     # Nothing is tracked, and a file cannot allow any package.
     cfg.tracking, cfg.allow_targets = compose(["tracking=none"]).tracking, list(arguments.allow)
-    setup = checked(cfg)  # type: ignore[arg-type]
+    setup = checked(cfg)
     data = load(setup)
     if [str(name) for name in data.unseen_names] != classes:
         raise UserError(f"{folder}: the data have other unseen classes now than in the run; run it again.")
@@ -126,3 +126,12 @@ class ImageFiles:
             return None
         paths = (place / name for place in self.places)
         return next((p for p in paths if p.is_file()), self._by_name.get(name.rpartition("/")[2]))
+
+
+def _literal(node: Any) -> Any:
+    """A configuration in which ``${`` is text: in a run's file all references are resolved."""
+    if isinstance(node, dict):
+        return {key: _literal(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_literal(value) for value in node]
+    return node.replace("${", "\\${") if isinstance(node, str) else node

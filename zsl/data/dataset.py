@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import index
 from typing import Any, Literal
 
 import numpy as np
@@ -185,13 +186,19 @@ class ZeroShotData:
 
         Classes without images are the unseen ones; ``blocks`` are those of features and of attributes.
         """
+        try:
+            of_features, of_attributes = (tuple(map(index, part)) for part in blocks)
+        except (TypeError, ValueError):
+            raise UserError(
+                f"blocks={blocks!r} is not a pair of lists of whole numbers, such as ([384, 512], [])."
+            ) from None
         seen = np.unique(y)
         nothing = np.empty(0, dtype=np.int64)
         return cls(
             name="data", feature="features", split="given",
             X=X, y=np.searchsorted(seen, y), X_test_seen=X[:0], y_test_seen=nothing, X_unseen=X[:0], y_unseen=nothing,
             class_names=class_names, attributes=attributes, attribute_names=attribute_names,
-            feature_blocks=tuple(blocks[0]), attribute_blocks=tuple(blocks[1]),
+            feature_blocks=of_features, attribute_blocks=of_attributes,
             seen=seen, unseen=np.setdiff1d(np.arange(len(attributes)), seen),
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ from zsl.errors import UserError
 log = logging.getLogger(__name__)
 
 
-def check_one_space(model: Any, provenance: Mapping[str, Any]) -> None:
+def check_one_space(model: Any, provenance: Mapping[str, Any], n_features: int, n_attributes: int) -> None:
     """Refuse embeddings of different networks for a model that compares images with classes in one space.
 
     Parameters
@@ -22,6 +22,8 @@ def check_one_space(model: Any, provenance: Mapping[str, Any]) -> None:
     provenance : mapping
         It has the record ``network`` of what embedded the images (:mod:`zsl.extract`), and the record ``encoder`` of
         what embedded the classes (:mod:`zsl.describe`), if these made the data.
+    n_features, n_attributes : int
+        The numbers of columns of images and of classes.
 
     Raises
     ------
@@ -39,10 +41,20 @@ def check_one_space(model: Any, provenance: Mapping[str, Any]) -> None:
             "the classes were described with --centre, which subtracts a mean over unseen classes too; describe them "
             "again without it."
         )
+    if texts.get("name") and not texts.get("sha256"):
+        raise UserError(
+            f"the classes were described by {texts['name']}, which has no space in common with images; describe them "
+            "again with the network of the images."
+        )
     if images.get("pool", "own") != "own":
         raise UserError(
             f"the images were embedded with --pool {images['pool']}, and only a network's own output shares a space "
             "with texts; extract them again with --pool own."
+        )
+    if n_features != n_attributes:
+        raise UserError(
+            f"images have {n_features} features and classes {n_attributes} attributes, so they are not of one space; "
+            "describe the classes by sentences alone, with the network of the images."
         )
     if not (images.get("sha256") and texts.get("sha256")):
         which = "the images" if not images.get("sha256") else "the classes"

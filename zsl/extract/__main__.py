@@ -95,7 +95,7 @@ def _extract(
         "network": network.record,
         "batch_size": batch_size,
         "images": hashlib.sha256("\n".join(images.files).encode()).hexdigest(),
-        "sizes": [(images.root / f).stat().st_size for f in images.files],
+        "written": stamps(images.root / f for f in images.files),
     }
     known = work / "plan.json"
     if known.is_file() and _stored(known) != json.loads(json.dumps(plan)):
@@ -131,6 +131,12 @@ def _extract(
         )  # fmt: skip
     shutil.rmtree(work)
     return skipped
+
+
+def stamps(files: Iterable[Path]) -> list[tuple[str, int, int]]:
+    """What changes when a file is written again: of each file its name, size and time."""
+    found = ((file, file.stat()) for file in files)
+    return [(file.name, about.st_size, about.st_mtime_ns) for file, about in found]
 
 
 def _stored(plan: Path) -> Any:

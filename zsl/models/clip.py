@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -51,6 +52,14 @@ class CLIP(AttributePredictor):
     """Features and attributes are compared with each other, so that they have to come from one network"""
     centred: ClassVar[bool] = False
     """Whether the classifier centres features and attributes by default"""
+
+    def set_blocks(self, features: Sequence[int], attributes: Sequence[int]) -> None:
+        """Refuse several networks, or texts with attributes; the classifier calls it before ``fit``."""
+        if max(len(features), len(attributes)) > 1:
+            raise UserError(
+                "features of several networks, or texts with attributes beside them, are not of one space as CLIP's "
+                "rule needs; give one network's features, and texts alone."
+            )
 
     def _fit(self, X: Array, y: Array, Z: Array, shared: GridCache) -> None:
         if X.shape[1] != Z.shape[1]:

@@ -40,7 +40,8 @@ def cannot_read(arguments: Sequence[str]) -> str:
     try:
         table = load_table(dataset, config["feature"]["name"], dataset["semantics"].get("source"), allow)
         build(config["split"], "split", allow_targets=allow)(table)
-        check_one_space(locate(config["model"]["_target_"], "model", allow), table.provenance)
+        model = locate(config["model"]["_target_"], "model", allow)
+        check_one_space(model, table.provenance, table.features.shape[1], table.attributes.shape[1])
     except UserError as error:
         return str(error)
     return ""

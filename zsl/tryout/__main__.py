@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import logging
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -25,11 +26,10 @@ from zsl.data.readers.files import read_npz
 from zsl.errors import Parser, UserError, atomic, did_you_mean, exit_status, writing
 from zsl.runs.files import PREDICTIONS
 from zsl.runs.model_file import MODEL
-from zsl.tryout.choice import CLASSES, FEATURES
 
 log = logging.getLogger(__name__)
 
-_PLAN, _PAGE, _RUN = "plan.json", "index.html", "run"
+_FEATURES, _PLAN, _PAGE, _RUN = "features.npz", "plan.json", "index.html", "run"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,7 +70,7 @@ def _work(arguments: argparse.Namespace) -> None:
         raise UserError(f"--seed must be 0 or more, not {seed}.")
     with writing(target, "choose another place with --to"):
         made = _prepare(arguments, photos, source, target)
-    data = load(checked(configuration(target, "model=eszsl")))
+    data = load(checked(configuration(made.features, made.classes, "model=eszsl")))
     if len(data.unseen) < 2:
         raise UserError(
             f"{source} describes {'only one kind' if len(data.unseen) else 'no kind'} without photographs in {photos}; "
@@ -78,7 +78,7 @@ def _work(arguments: argparse.Namespace) -> None:
         )
     joint = made.encoder == made.network and data.X.shape[1] == data.attributes.shape[1]
     methods = [*(IN_ONE_SPACE if joint else ()), *METHODS]
-    chosen = choose_method(target, methods, seed)
+    chosen = choose_method(made.features, made.classes, methods, seed)
     method = methods[chosen.best]
     log.info("chosen%s: %s", " on held-out kinds" if chosen.n_held else ", with too few kinds to compare", method.title)
     folder, before = target / _RUN, target / ".run-before"
@@ -88,11 +88,12 @@ def _work(arguments: argparse.Namespace) -> None:
         shutil.rmtree(before, ignore_errors=True)
         folder.rename(before)  # until the new run and its page are there
     with contextlib.redirect_stdout(io.StringIO()):
-        result = run(configuration(target, *method.words, seed=seed), folder)
+        result = run(configuration(made.features, made.classes, *method.words, seed=seed), folder)
     story = Story(
         photos=photos, data=data, classifier=ZeroShotClassifier.load(folder / MODEL),
-        answers=answers(result.prediction.scores), chosen=chosen, texts=_texts(target / CLASSES),
+        answers=answers(result.prediction.scores), chosen=chosen, texts=_texts(made.classes),
         network=made.network, encoder=made.encoder, run=folder, skipped=made.skipped, notices=made.notices,
+        flags=f" --weights {shlex.quote(str(arguments.weights))}" if arguments.weights else "",
     )  # fmt: skip
     with writing(target, "choose another place with --to"), atomic(target / _PAGE) as part:
         part.write_text(page(story), encoding="utf-8")
@@ -103,6 +104,9 @@ def _work(arguments: argparse.Namespace) -> None:
 class Made(NamedTuple):
     """What was made of photographs and descriptions."""
 
+    features: Path
+    classes: Path
+    """Class rows, in a file that is called by the descriptions and the encoder: an earlier run keeps its own"""
     network: str
     encoder: str
     """Empty where there are named attributes alone"""
@@ -123,10 +127,9 @@ def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: 
     from zsl.describe.__main__ import describe
     from zsl.describe.classes import read_descriptions
     from zsl.describe.rows import no_word_in_common, same_descriptions
-    from zsl.extract.__main__ import extract
+    from zsl.extract.__main__ import extract, stamps
     from zsl.extract.choice import network_of
     from zsl.extract.images import find_images
-    from zsl.extract.weights import weight_file
 
     images = find_images(photos)
     if "" not in images.classes:
@@ -141,36 +144,42 @@ def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: 
     if descriptions.has_text and not encoder:
         encoder = network if network.startswith(("open_clip/", "hf/")) else "tfidf"
     weights = arguments.weights and arguments.weights.expanduser()
+    of_weights = sorted(weights.rglob("*")) if weights and weights.is_dir() else [weights] if weights else []
     plan = {
-        "images": _digest([images.files, images.classes, *map(_stamp, (images.root / f for f in images.files))]),
-        "network": network, "weights": _digest([str(weights), *map(_stamp, [weight_file(weights)] if weights else [])]),
+        "images": _digest([images.files, images.classes, stamps(images.root / f for f in images.files)]),
+        "network": network, "weights": _digest(stamps(f for f in of_weights if f.is_file())),
     }  # fmt: skip
-    known, features, classes = (target / name for name in (_PLAN, FEATURES, CLASSES))
+    known, features = target / _PLAN, target / _FEATURES
+    classes = target / f"classes-{_digest([source.read_text(encoding='utf-8', errors='replace'), encoder])[:8]}.npz"
     if known.is_file():
-        if features.exists() and json.loads(known.read_text(encoding="utf-8")) != plan:
+        if features.exists() and _stored(known) != plan:
             raise UserError(
-                f"{target} holds the features of other photographs or of another network; remove it, or choose another "
-                "place with --to."
+                f"{features} is of other photographs, of photographs that were written again, or of another network; "
+                "remove this file, or choose another place with --to."
             )
     elif target.is_dir() and any(target.iterdir()):
         raise UserError(f"{target} is not empty and not by zsl try; choose another place with --to.")
     with atomic(known) as part:
         part.write_text(json.dumps(plan), encoding="utf-8")
-    classes.unlink(missing_ok=True)
+    described = target / ".classes.npz"  # takes its name once it is complete
+    described.unlink(missing_ok=True)
     own = arguments.encoder_weights and arguments.encoder_weights.expanduser()
-    rows = describe(source, classes, encoder or None, weights=own or (weights if encoder == network else None),
+    rows = describe(source, described, encoder or None, weights=own or (weights if encoder == network else None),
                     pickled=arguments.pickled, device=arguments.device)  # fmt: skip
+    described.replace(classes)
     if not features.exists():
         log.info("reading %d images with %s", len(images.files), network)
         extract(images, network_of(arguments, "lite0"), features, workers=arguments.workers,
                 progress=sys.stderr.isatty())  # fmt: skip
     skipped = read_npz(features, ["skipped"])["skipped"].tolist()
-    return Made(network, encoder, skipped, [*same_descriptions(rows), *no_word_in_common(rows)])
+    return Made(features, classes, network, encoder, skipped, [*same_descriptions(rows), *no_word_in_common(rows)])
 
 
-def _stamp(file: Path) -> tuple[int, int]:
-    """What changes when a file is written again: its size and its time."""
-    return file.stat().st_size, file.stat().st_mtime_ns
+def _stored(plan: Path) -> object:
+    try:
+        return json.loads(plan.read_text(encoding="utf-8"))
+    except ValueError:  # damaged, so that nobody knows what the features are of
+        return None
 
 
 def _digest(parts: object) -> str:

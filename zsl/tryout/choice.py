@@ -21,8 +21,6 @@ from zsl.progress import Bar
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-FEATURES, CLASSES = "features.npz", "classes.npz"
-"""The files of features and of class rows in the folder of ``zsl try``"""
 # How many sets of seen classes are held out: more make the choice surer, and take longer.
 N_SETS = 8
 
@@ -70,19 +68,18 @@ class Chosen:
     """(J,) accuracy on each set of the method that the other sets choose; sets share classes, so it is a little high"""
 
 
-def configuration(folder: Path, *words: str, seed: int = 0) -> DictConfig:
-    """The configuration of a run on ``features.npz`` and ``classes.npz`` of a folder, whatever its path is made of."""
+def configuration(features: Path, classes: Path, *words: str, seed: int = 0) -> DictConfig:
+    """The configuration of a run on files of features and of class rows, whatever their paths are made of."""
     from omegaconf import OmegaConf
 
     cfg = compose(["dataset=tabular", "tracking=none", "figures=false", f"seed={seed}", *words])
-    for key, name in (("features", FEATURES), ("attributes", CLASSES), ("cache", "off")):
+    for key, value in (("features", features), ("attributes", classes), ("cache", "off")):
         # ${...} in a path is no reference to another key.
-        value = name if key == "cache" else str(folder / name).replace("${", "\\${")
-        OmegaConf.update(cfg, f"dataset.{key}", value)
+        OmegaConf.update(cfg, f"dataset.{key}", str(value).replace("${", "\\${"))
     return cfg
 
 
-def choose_method(folder: Path, methods: Sequence[Method], seed: int = 0) -> Chosen:
+def choose_method(features: Path, classes: Path, methods: Sequence[Method], seed: int = 0) -> Chosen:
     """Choose a method on seen classes that are held out as if they were unseen.
 
     The first method stays unless another one is better by more than the standard error
@@ -90,8 +87,8 @@ def choose_method(folder: Path, methods: Sequence[Method], seed: int = 0) -> Cho
 
     Parameters
     ----------
-    folder : Path
-        It holds features and class rows.
+    features, classes : Path
+        The files of features and of class rows.
     seed : int
         Draws the sets of classes.
 
@@ -100,7 +97,7 @@ def choose_method(folder: Path, methods: Sequence[Method], seed: int = 0) -> Cho
     UserError
         For data that cannot be read.
     """
-    setups = [checked(configuration(folder, *method.words, seed=seed)) for method in methods]
+    setups = [checked(configuration(features, classes, *method.words, seed=seed)) for method in methods]
     data = load(setups[0])
     sets = random_sets(len(data.seen), len(data.unseen), N_SETS, seed)
     classifiers = [setup.classifier for setup in setups]

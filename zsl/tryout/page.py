@@ -44,6 +44,8 @@ class Story:
     """Images that could not be read"""
     notices: Sequence[str] = ()
     """What is odd about the descriptions, a sentence each"""
+    flags: str = ""
+    """What ``zsl predict`` needs besides, to read images by the same network"""
 
 
 def page(story: Story) -> str:
@@ -166,8 +168,9 @@ def _how_to_go_on(story: Story) -> str:
 <p>All answers are in <code>{_text(str(story.run))}/predictions.csv</code>, a line per image. These commands go on from
 here:</p>
 <table>
-<tr><td><code>zsl ask {run}</code></td><td>asks for the names of a few typical images, and answers again</td></tr>
-<tr><td><code>zsl predict {run} FOLDER</code></td><td>recognises other images</td></tr>
+<tr><td><code>zsl ask {run} --images {_text(shlex.quote(str(story.photos)))}</code></td>
+<td>asks for the names of a few typical images, and answers again</td></tr>
+<tr><td><code>zsl predict {run} FOLDER{_text(story.flags)}</code></td><td>recognises other images</td></tr>
 </table></section>"""
 
 
