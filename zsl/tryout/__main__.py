@@ -29,7 +29,7 @@ from zsl.runs.model_file import MODEL
 
 log = logging.getLogger(__name__)
 
-_FEATURES, _PLAN, _PAGE, _RUN = "features.npz", "plan.json", "index.html", "run"
+_PAGE, _RUN = "index.html", "run"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,7 +106,6 @@ class Made(NamedTuple):
 
     features: Path
     classes: Path
-    """Class rows, in a file that is called by the descriptions and the encoder: an earlier run keeps its own"""
     network: str
     encoder: str
     """Empty where there are named attributes alone"""
@@ -122,7 +121,7 @@ def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: 
     Raises
     ------
     UserError
-        If the folder holds features of other photographs or of another network, or anything else by others.
+        If the folder holds anything by others, or photographs and descriptions do not fit each other.
     """
     from zsl.describe.__main__ import describe
     from zsl.describe.classes import read_descriptions
@@ -145,22 +144,13 @@ def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: 
         encoder = network if network.startswith(("open_clip/", "hf/")) else "tfidf"
     weights = arguments.weights and arguments.weights.expanduser()
     of_weights = sorted(weights.rglob("*")) if weights and weights.is_dir() else [weights] if weights else []
-    plan = {
-        "images": _digest([images.files, images.classes, stamps(images.root / f for f in images.files)]),
-        "network": network, "weights": _digest(stamps(f for f in of_weights if f.is_file())),
-    }  # fmt: skip
-    known, features = target / _PLAN, target / _FEATURES
-    classes = target / f"classes-{_digest([source.read_text(encoding='utf-8', errors='replace'), encoder])[:8]}.npz"
-    if known.is_file():
-        if features.exists() and _stored(known) != plan:
-            raise UserError(
-                f"{features} is of other photographs, of photographs that were written again, or of another network; "
-                "remove this file, or choose another place with --to."
-            )
-    elif target.is_dir() and any(target.iterdir()):
+    written = stamps([*(images.root / f for f in images.files), *(f for f in of_weights if f.is_file())])
+    # Each file is called by what it is made of: what was changed is made anew, and an earlier run keeps its own.
+    features = target / f"features-{_digest([images.files, images.classes, written, network])}.npz"
+    classes = target / f"classes-{_digest([source.read_text(encoding='utf-8', errors='replace'), encoder])}.npz"
+    if target.is_dir() and any(target.iterdir()) and not any(target.glob("classes-*.npz")):
         raise UserError(f"{target} is not empty and not by zsl try; choose another place with --to.")
-    with atomic(known) as part:
-        part.write_text(json.dumps(plan), encoding="utf-8")
+    target.mkdir(parents=True, exist_ok=True)
     described = target / ".classes.npz"  # takes its name once it is complete
     described.unlink(missing_ok=True)
     own = arguments.encoder_weights and arguments.encoder_weights.expanduser()
@@ -175,15 +165,8 @@ def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: 
     return Made(features, classes, network, encoder, skipped, [*same_descriptions(rows), *no_word_in_common(rows)])
 
 
-def _stored(plan: Path) -> object:
-    try:
-        return json.loads(plan.read_text(encoding="utf-8"))
-    except ValueError:  # damaged, so that nobody knows what the features are of
-        return None
-
-
 def _digest(parts: object) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
 
 
 def _check_names(folders: set[str], described: Sequence[str], photos: Path, source: Path) -> None:
