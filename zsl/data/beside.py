@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from zsl.checks import Array
 from zsl.data.table import ImageTable
 from zsl.errors import UserError
 
@@ -41,7 +42,8 @@ def beside(tables: Sequence[ImageTable]) -> ImageTable:
         return first
     columns = [first.features]
     for table in tables[1:]:
-        rows = _rows_like(first, table)
+        same_number = len(table.labels) == len(first.labels)
+        rows = rows_by_name(first.image_names, table.image_names, len(first.labels)) if same_number else None
         names = f"{first.feature} and {table.feature} of dataset={first.name}"
         if rows is None or not (table.labels[rows] == first.labels).all():
             raise UserError(f"{names} are not of the same images; extract both from the same folder.")
@@ -70,13 +72,14 @@ def beside(tables: Sequence[ImageTable]) -> ImageTable:
     )
 
 
-def _rows_like(first: ImageTable, table: ImageTable) -> np.ndarray | None:
-    """The row in ``table`` of each image of ``first``; None if the images differ."""
-    if len(table.labels) != len(first.labels):
+def rows_by_name(names: Sequence[str], others: Sequence[str], n: int) -> Array | None:
+    """The position (n,) among ``others`` of each of n images called ``names``; None if the images differ.
+
+    Without names, or with equal ones, images are matched by row.
+    """
+    if not (names and others) or names == others:
+        return np.arange(n)
+    place = {name: i for i, name in enumerate(others)}
+    if len(others) != n or len(place) < n or set(place) != set(names):
         return None
-    if not (first.image_names and table.image_names) or first.image_names == table.image_names:
-        return np.arange(len(first.labels))
-    place = {name: i for i, name in enumerate(table.image_names)}
-    if set(place) != set(first.image_names) or len(place) < len(first.labels):
-        return None
-    return np.array([place[name] for name in first.image_names])
+    return np.array([place[name] for name in names])

@@ -90,7 +90,8 @@ class Preprocess(TransformerMixin, BaseEstimator):
         Raises
         ------
         UserError
-            If ``pca`` is larger than the rows allow, or ``block_weights`` has not one number for each block.
+            If ``pca`` is larger than the rows allow, ``block_weights`` has not one number for each block, or the blocks
+            do not make up the columns.
         """
         check_fields(self)
         X = validate_data(self, X, dtype=FLOAT_DTYPES, ensure_all_finite="allow-nan")

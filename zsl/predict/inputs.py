@@ -12,6 +12,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.classifier import ZeroShotClassifier
+from zsl.data.beside import rows_by_name
 from zsl.errors import UserError
 
 
@@ -54,10 +55,10 @@ def _beside(folder: Path, names: list[str], trained: list[str]) -> tuple[Array, 
     first, *others = (_from_file(folder / f"{name}.npz", one) for name, one in zip(names, trained, strict=True))
     columns = [first[0]]
     for name, (X, files) in zip(names[1:], others):
-        place = {file: i for i, file in enumerate(files)}
-        if set(place) != set(first[1]) or len(files) != len(first[1]):
+        rows = rows_by_name(first[1], files, len(first[1]))
+        if rows is None:
             raise UserError(f"{folder}: {names[0]}.npz and {name}.npz are of different images; extract both again.")
-        columns.append(X[[place[file] for file in first[1]]])
+        columns.append(X[rows])
     return np.hstack(columns), first[1]
 
 

@@ -91,7 +91,7 @@ def _work(arguments: argparse.Namespace) -> None:
         result = run(configuration(made.features, made.classes, *method.words, seed=seed), folder)
     story = Story(
         photos=photos, data=data, classifier=ZeroShotClassifier.load(folder / MODEL),
-        answers=answers(result.prediction.scores), chosen=chosen, texts=_texts(made.classes),
+        answers=answers(result.prediction.scores), chosen=chosen, texts=made.texts,
         network=made.network, encoder=made.encoder, run=folder, skipped=made.skipped, notices=made.notices,
         flags=f" --weights {shlex.quote(str(arguments.weights))}" if arguments.weights else "",
     )  # fmt: skip
@@ -111,6 +111,8 @@ class Made(NamedTuple):
     """Empty where there are named attributes alone"""
     skipped: list[str]
     """Images that cannot be read"""
+    texts: dict[str, str]
+    """The description of each class"""
     notices: list[str]
     """What is odd about the descriptions, a sentence each"""
 
@@ -162,7 +164,9 @@ def _prepare(arguments: argparse.Namespace, photos: Path, source: Path, target: 
         extract(images, network_of(arguments, "lite0"), features, workers=arguments.workers,
                 progress=sys.stderr.isatty())  # fmt: skip
     skipped = read_npz(features, ["skipped"])["skipped"].tolist()
-    return Made(features, classes, network, encoder, skipped, [*same_descriptions(rows), *no_word_in_common(rows)])
+    texts = {name: "\n".join(own) for name, own in zip(rows.class_names, rows.texts)}
+    notices = [*same_descriptions(rows), *no_word_in_common(rows)]
+    return Made(features, classes, network, encoder, skipped, texts, notices)
 
 
 def _digest(parts: object) -> str:
@@ -180,11 +184,6 @@ def _check_names(folders: set[str], described: Sequence[str], photos: Path, sour
             f"{photos} has photographs of {'only one kind' if folders else 'no kind'}; two are needed, five to know "
             "how good the answers are, and ten or more are better."
         )
-
-
-def _texts(classes: Path) -> dict[str, str]:
-    found = read_npz(classes, ["class_names", "texts"])
-    return dict(zip(found["class_names"].tolist(), found.get("texts", found["class_names"]).tolist()))
 
 
 if __name__ == "__main__":

@@ -117,8 +117,6 @@ def _described(encoder: str) -> str:
 
 
 def _percent(accuracy: Array) -> str:
-    if not len(accuracy):
-        return "unknown"
     return f"{100 * accuracy.mean():.0f} ± {100 * accuracy.std(ddof=1):.0f} %" if len(accuracy) > 1 else (
         f"{100 * accuracy.mean():.0f} %")  # fmt: skip
 
