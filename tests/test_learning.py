@@ -16,7 +16,7 @@ from zsl.models.coupled import CoupledDictionaries
 from zsl.models.coupling import ImageAttributes, Joint, Visual
 from zsl.models.rows import Rows
 from zsl.progress import Bar
-from zsl.sparse import Codes, learning, objective, sparse_encode
+from zsl.sparse import Codes, learner, learning, objective, sparse_encode
 from zsl.sparse.dictionary import duplicate_atoms
 from zsl.sparse.kernels.residuals import compressed
 from zsl.sparse.problem import row_objectives
@@ -172,7 +172,7 @@ def test_pieces_change_nothing(problem, monkeypatch):
     X, y, Z, Z_unseen = problem
     settings = {"n_atoms": 40, "n_iter": 3, "lam_relative": 0.5}
     whole = CoupledDictionaries(**settings).fit(X, y, Z, Z_unseen)
-    monkeypatch.setattr(learning._Learner, "piece_rows", staticmethod(lambda D: 50))
+    monkeypatch.setattr(learner, "piece_rows", lambda D: 50)
     pieces = CoupledDictionaries(**settings).fit(X, y, Z, Z_unseen)
     assert pieces.redrawn_ == whole.redrawn_
     assert_allclose(pieces.Dx_, whole.Dx_, atol=1e-6)

@@ -18,6 +18,7 @@ from zsl.checks import Array, as_matrix, check_fields, check_no_overflow
 from zsl.errors import UserError
 from zsl.linalg import cosines, squared_distances
 from zsl.models.rows import Rows
+from zsl.sparse.chunks import Chunks, is_chunked
 
 T = TypeVar("T")
 Metric = Literal["cosine", "nearest", "dot"]
@@ -99,11 +100,14 @@ def check_training(
         For NaN, shapes that disagree, numbers whose squares overflow or underflow, labels other than 0..C-1, or
         classes without images.
     """
-    X = cast(Array, Rows(X, "X")) if in_pieces and hasattr(X, "shape") else as_matrix(X, "X")
+    if is_chunked(X):
+        X = cast(Array, Chunks(X, "X"))
+    else:
+        X = cast(Array, Rows(X, "X")) if in_pieces and hasattr(X, "shape") else as_matrix(X, "X")
     Z = as_matrix(Z, "Z", n_rows=len(X))
     Z_unseen = as_matrix(Z_unseen, "Z_unseen", n_columns=Z.shape[1])
     for matrix, name in ((X, "X"), (Z, "Z"), (Z_unseen, "Z_unseen")):
-        if not isinstance(matrix, Rows):
+        if not isinstance(matrix, Rows | Chunks):
             check_no_overflow(matrix, name, X.dtype)
     Z, Z_unseen = Z.astype(X.dtype, copy=False), Z_unseen.astype(X.dtype, copy=False)
     try:

@@ -18,16 +18,17 @@ from zsl.errors import UserError
 from zsl.linalg import squared_distances
 from zsl.models.base import PredictMixin, check_fitted, check_training
 from zsl.models.coupling import ImageAttributes, Joint, SemanticAtoms, Visual
-from zsl.sparse import Codes, Encoder, lambda_max, objective, sparse_encode
+from zsl.models.initial_atoms import initial_atoms, mean_lambda_max
+from zsl.sparse import Codes, Encoder, objective, sparse_encode
 from zsl.sparse.checkpoint import Checkpoint, check_name, fingerprint
-from zsl.sparse.dictionary import unit_atoms
-from zsl.sparse.encode import encode_with
+from zsl.sparse.chunks import Chunks, hashed
+from zsl.sparse.encode import Coding
 from zsl.sparse.learning import learn
 from zsl.sparse.state import State
 
 # The default number of atoms stays below this limit, so that learning takes minutes and not hours on two cores.
 MAX_ATOMS = 2560
-# Rows that are read at once, and images whose lambda_max is computed.
+# Rows that are read at once.
 _BLOCK = 4096
 
 
@@ -188,7 +189,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         rng = np.random.default_rng(self.seed)
         r = self.n_atoms or default_n_atoms(len(X), X.shape[1], Z.shape[1])
         Dx = initial_atoms(X, r, self.init, rng)
-        self.lam_ = self.lam if self.lam is not None else self.lam_relative * _mean_lambda_max(X, Dx)
+        self.lam_ = self.lam if self.lam is not None else self.lam_relative * mean_lambda_max(X, Dx)
         if self.lam_ <= 0:
             raise UserError(
                 "every training image is zero after pre-processing, so lam_relative gives lambda = 0; set lam."
@@ -245,7 +246,12 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         return -squared_distances(self.predict_attributes(X), Z)
 
     def _encode(self, X: Array, D: Array, init: Array | None = None, rough: float = 0.0) -> Codes:
-        return encode_with(self.solver or sparse_encode, X, D, self.lam_, init, rough)
+        return self._coding(X, D, init, rough)
+
+    @property
+    def _coding(self) -> Coding:
+        """The solver and its penalty alone, which is what workers of a cluster need of the model."""
+        return Coding(self.solver or sparse_encode, self.lam_)
 
     @property
     def _ridge(self) -> float:
@@ -258,18 +264,21 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         about = {name: getattr(self, name) for name in names if name not in ("checkpoint", "checkpoint_minutes")}
         # The fields of the state count too, so a checkpoint of another version belongs to another problem.
         about["state"] = [f.name for f in dataclasses.fields(State)]
-        pieces = (V[i : i + _BLOCK] for V in (X, y, Z, Z_unseen) for i in range(0, len(V), _BLOCK))
+        arrays = [*X.each(hashed), y, Z, Z_unseen] if isinstance(X, Chunks) else [X, y, Z, Z_unseen]
+        pieces = (V[i : i + _BLOCK] for V in arrays for i in range(0, len(V), _BLOCK))
         return Checkpoint(self.checkpoint, fingerprint(about, pieces), self.checkpoint_minutes)
 
     def _learn(
         self, task: Visual, D: Array, rng: np.random.Generator, checkpoint: Checkpoint | None, B: Array | None = None
     ) -> State:
         """Alternate between codes and dictionary, and set the attributes that both couplings have."""
+        chunks = task.X if isinstance(task.X, Chunks) else None
         state = learn(
-            task, D, self._encode, self.lam_, self.n_iter, rng,
+            task, D, self._encode if chunks is None else self._coding, self.lam_, self.n_iter, rng,
             tol=self.tol, B=B, batch_size=self.batch_size, forgetting=self.forgetting, checkpoint=checkpoint,
+            chunks=chunks,
         )  # fmt: skip
-        self.codes_ = sp.vstack(state.codes, format="csr") if state.codes else None
+        self.codes_ = sp.vstack(state.codes, format="csr") if state.codes else state.chunked_codes
         self.redrawn_, self.lasso_gap_max_ = state.redrawn, state.gap_max
         self.density_ = state.n_nonzero / (state.n_seen * len(state.D))
         return state
@@ -280,7 +289,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     ) -> None:  # fmt: skip
         """Minimise Eq. (2) over A, B, Dx and Dz in turn; Dz starts from the codes of the images alone."""
         task = Joint(
-            X, attributes, Z_unseen, self._ridge, self.beta, self._unseen_weight(len(X)), self._encode, self.lam_,
+            X, attributes, Z_unseen, self._ridge, self.beta, self._unseen_weight(len(X)), self._coding, self.lam_,
             self.update == "gradient",
         )  # fmt: skip
         n_first = min(len(X), self.batch_size or 2 * _BLOCK)
@@ -325,25 +334,3 @@ def default_n_atoms(n: int, p: int, q: int) -> int:
     80
     """
     return min(math.ceil(1.25 * max(p, q)), n, MAX_ATOMS)
-
-
-def initial_atoms(X: Array, r: int, how: str, rng: np.random.Generator) -> Array:
-    """Initial visual dictionary (r, p) of unit atoms from X (n, p), by the ``init`` of :class:`CoupledDictionaries`."""
-    D = rng.standard_normal((r, X.shape[1])).astype(X.dtype)
-    if how == "samples":
-        nonzero = np.concatenate([np.any(X[i : i + _BLOCK] != 0, axis=1) for i in range(0, len(X), _BLOCK)])
-        candidates = rng.permutation(np.flatnonzero(nonzero))[:r]
-        order = np.argsort(candidates)
-        D[order] = X[candidates[order]]
-    elif how == "pca":
-        # The singular vectors come from X'X, so X may be read in pieces.
-        XtX = sum(X[i : i + _BLOCK].astype(np.float64).T @ X[i : i + _BLOCK] for i in range(0, len(X), _BLOCK))
-        vectors = np.linalg.eigh(XtX)[1][:, ::-1].T[: min(r, len(X))]
-        D[: len(vectors)] = vectors
-    return unit_atoms(D)
-
-
-def _mean_lambda_max(X: Array, D: Array) -> float:
-    """The mean of :func:`zsl.sparse.lambda_max` over the images, or over as many as a block has, spread evenly."""
-    which = slice(None) if len(X) <= _BLOCK else np.linspace(0, len(X) - 1, _BLOCK).astype(np.int64)
-    return float(lambda_max(X[which], D).mean())

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -52,6 +54,16 @@ class ImageAttributes:
         members = sp.csr_array((np.ones(len(y)), (y, np.arange(len(y)))), shape=(len(self.of_class), len(y)))
         return (members @ A).toarray()
 
+    def part(self, which: slice) -> ImageAttributes:
+        """The attributes of the rows ``which`` alone."""
+        part = copy(self)
+        part.Z, part.y = self.Z[:0] if self.repeat else self.Z[which], self.y[which]
+        return part
+
+    def rows(self, which: slice | Array) -> Array:
+        """The attributes of the rows ``which``."""
+        return self.of_class[self.y[which]] if self.repeat else self.Z[which]
+
     def mean_products(self, total: Array) -> Array:
         """``A'Z / n`` (r, q) from the sum of :meth:`products`."""
         return (total.T @ self.of_class if self.repeat else total) / len(self.Z)
@@ -73,6 +85,19 @@ class Visual:
     def __init__(self, X: Array, attributes: ImageAttributes, beta: float, by_gradient: bool = False) -> None:
         self.X, self.attributes, self.beta, self.by_gradient = X, attributes, beta, by_gradient
         self.n_rows, self.n_features = X.shape
+
+    def part(self, which: slice) -> Self:
+        """The same problem for the rows ``which`` alone, without their images, which :meth:`over` adds."""
+        part = copy(self)
+        part.X, part.attributes = np.zeros((0, self.n_features)), self.attributes.part(which)
+        part.n_rows = which.stop - which.start
+        return part
+
+    def over(self, X: Array) -> Self:
+        """The same problem with images X (n, p)."""
+        out = copy(self)
+        out.X = X
+        return out
 
     def rows(self, which: slice | Array) -> Array:
         return np.ascontiguousarray(self.X[which])
@@ -137,14 +162,14 @@ class Joint(Visual):
     def start(self, Dx: Array, sample: Array) -> Array:
         """Initial stacked atoms: ``Dx``, and the ``Dz`` that fits the codes of the images ``sample`` under ``Dx``."""
         A = self.encode(np.ascontiguousarray(self.X[sample]), Dx, None).A
-        AtA, AtZ = A.T @ A / len(A), A.T @ self.attributes.Z[sample] / len(A)
+        AtA, AtZ = A.T @ A / len(A), A.T @ self.attributes.rows(sample) / len(A)
         none = np.zeros((0, len(Dx)), Dx.dtype)
         start = np.zeros((len(Dx), AtZ.shape[1]), Dx.dtype)
         Dz = SemanticAtoms(AtA, AtZ, self.beta_z, not self.beta).atoms(start, none, self.Z_unseen, 0.0)
         return self.stacked(Dx, Dz)
 
     def rows(self, which: slice | Array) -> Array:
-        return self.stacked(self.X[which], self.attributes.Z[which])
+        return self.stacked(self.X[which], self.attributes.rows(which))
 
     def extra(self, D: Array, B: Array) -> tuple[float, float, Codes]:
         Dx, Dz = self.split(D)

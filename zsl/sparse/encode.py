@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
@@ -104,9 +105,16 @@ def sparse_encode(
     return codes
 
 
-def encode_with(solve: Encoder, X: Array, D: Array, lam: float, init: Array | None, rough: float) -> Codes:
-    """Codes of a solver, which is told that rough codes will do if it takes the argument ``rough``."""
-    return solve(X, D, lam, init=init, **_hint(solve, rough))
+@dataclass(frozen=True)
+class Coding:
+    """A solver at one penalty: ``coding(X, D, init, rough)`` are the codes of the rows of X."""
+
+    solve: Encoder
+    lam: float
+
+    def __call__(self, X: Array, D: Array, init: Array | None = None, rough: float = 0.0) -> Codes:
+        """The codes; a solver that takes the argument ``rough`` is told that rough codes will do."""
+        return self.solve(X, D, self.lam, init=init, **_hint(self.solve, rough))
 
 
 def _hint(solve: Callable[..., Codes], rough: float) -> dict[str, float]:

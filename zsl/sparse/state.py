@@ -4,11 +4,39 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from zsl.checks import Array
+
+# Fields that a checkpoint holds in another form, or not at all.
+_APART = ("rng", "codes", "chunked_codes")
+
+
+@dataclass
+class Sums:
+    """What the codes of some rows add to the record of a pass."""
+
+    value: float
+    """The objective of Eq. (5), summed over the rows"""
+    gap: float
+    gap_max: float
+    square: float
+    """``|x|^2 / p``, summed over the rows: the unit of tolerances"""
+    n_nonzero: int
+    n_seen: int
+    used: Array
+    """(r,) whether any of the rows uses the atom"""
+
+    def plus(self, other: Sums) -> Sums:
+        """The record of the rows of both."""
+        return Sums(
+            self.value + other.value, self.gap + other.gap, max(self.gap_max, other.gap_max),
+            self.square + other.square, self.n_nonzero + other.n_nonzero, self.n_seen + other.n_seen,
+            self.used | other.used,
+        )  # fmt: skip
 
 
 @dataclass
@@ -48,10 +76,18 @@ class State:
     redrawn: list[int] = field(default_factory=list)
     codes: list[sp.csr_array] = field(default_factory=list)
     """Codes of each piece of rows, in batch learning."""
+    chunked_codes: Any = None
+    """The codes as a dask.array, in batch learning from chunks; no part of a checkpoint."""
+
+    def add(self, sums: Sums) -> None:
+        """Add what some more rows of this pass contribute."""
+        before = Sums(*(getattr(self, f.name) for f in fields(Sums)))
+        for name, value in vars(before.plus(sums)).items():
+            setattr(self, name, value)
 
     def arrays(self) -> dict[str, Array]:
         """The state as named arrays, for a checkpoint."""
-        out = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self) if f.name not in ("rng", "codes")}
+        out = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self) if f.name not in _APART}
         out["rng"] = np.array(json.dumps(self.rng.bit_generator.state))
         out["n_codes"] = np.array(len(self.codes))
         for k, A in enumerate(self.codes):
@@ -61,7 +97,7 @@ class State:
     def restore(self, arrays: dict[str, Array]) -> None:
         """Set the state from the arrays of a checkpoint."""
         for f in fields(self):
-            if f.name in ("rng", "codes"):
+            if f.name in _APART:
                 continue
             value, now = arrays[f.name], getattr(self, f.name)
             setattr(self, f.name, value if isinstance(now, np.ndarray) else value.tolist())

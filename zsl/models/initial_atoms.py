@@ -1,0 +1,60 @@
+"""The dictionary that learning starts from, and the penalty at which its codes vanish."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zsl.checks import Array
+from zsl.sparse import lambda_max
+from zsl.sparse.chunks import Chunks
+from zsl.sparse.dictionary import unit_atoms
+
+# Rows that are read at once, and images whose lambda_max is computed.
+_BLOCK = 4096
+
+
+def initial_atoms(X: Array, r: int, how: str, rng: np.random.Generator) -> Array:
+    """Initial visual dictionary (r, p) of unit atoms from X (n, p), by the ``init`` of :class:`CoupledDictionaries`."""
+    D = rng.standard_normal((r, X.shape[1])).astype(X.dtype)
+    if how == "samples":
+        if isinstance(X, Chunks):
+            nonzero = np.concatenate(X.each(any_nonzero))
+        else:
+            nonzero = np.concatenate([any_nonzero(X[i : i + _BLOCK]) for i in range(0, len(X), _BLOCK)])
+        candidates = rng.permutation(np.flatnonzero(nonzero))[:r]
+        order = np.argsort(candidates)
+        D[order] = X[candidates[order]]
+    elif how == "pca":
+        # The singular vectors come from X'X, so X may be read in pieces.
+        if isinstance(X, Chunks):
+            XtX = X.sum(products_of_columns)
+        else:
+            XtX = sum(products_of_columns(X[i : i + _BLOCK]) for i in range(0, len(X), _BLOCK))
+        vectors = np.linalg.eigh(XtX)[1][:, ::-1].T[: min(r, len(X))]
+        D[: len(vectors)] = vectors
+    return unit_atoms(D)
+
+
+def mean_lambda_max(X: Array, D: Array) -> float:
+    """The mean of :func:`zsl.sparse.lambda_max` over the images, or over as many as a block has, spread evenly."""
+    n = len(X)
+    few = None if n <= _BLOCK else np.linspace(0, n - 1, _BLOCK).astype(np.int64)
+    if isinstance(X, Chunks):
+        which = np.arange(n) if few is None else few
+        return float(np.concatenate(X.each(lambda_max_of, X.parts(which), D)).mean())
+    return float(lambda_max(X[:] if few is None else X[few], D).mean())
+
+
+def any_nonzero(X: Array, _: None = None) -> Array:
+    """(n,) whether a row of X (n, p) has an entry that is not zero."""
+    return np.any(X != 0, axis=1)
+
+
+def products_of_columns(X: Array, _: None = None) -> Array:
+    """``X'X`` (p, p) of rows X (n, p), in double precision."""
+    return X.astype(np.float64).T @ X
+
+
+def lambda_max_of(X: Array, rows: Array, D: Array) -> Array:
+    """:func:`zsl.sparse.lambda_max` of some rows of X."""
+    return lambda_max(X[rows], D)

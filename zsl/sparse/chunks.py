@@ -1,0 +1,219 @@
+"""Rows that lie in chunks on the workers of a Dask cluster, and computations that go to the rows.
+
+A chunk never comes to the client: a function is sent to the workers, and comes back with sums or with what lies in
+another chunk of rows. Dask computes again what a lost worker held.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numba
+import numpy as np
+
+from zsl.checks import Array, check_no_overflow, check_real
+from zsl.errors import UserError, raise_if_interrupted
+from zsl.sparse.kernels.products import blas
+
+# Sums of this many chunks are added at once; the order is fixed by the number of chunks, so that the number of workers
+# changes no digit.
+_TOGETHER = 8
+# Seconds between two looks at whether the user has interrupted the program.
+_LOOK = 0.2
+
+
+def is_chunked(X: Any) -> bool:
+    """Whether X is a collection of Dask, such as a ``dask.array``."""
+    return hasattr(X, "__dask_graph__")
+
+
+class Chunks:
+    """A ``dask.array`` with one sample per row, as the workers' chunks of its rows.
+
+    Parameters
+    ----------
+    X : (n, p) dask.array
+        Divided by rows alone; columns that are divided are put together.
+    name : str
+        Name of the argument, for messages.
+
+    Raises
+    ------
+    UserError
+        If no Dask client has been made, or if X is no matrix of numbers with a known number of rows in each chunk.
+    """
+
+    def __init__(self, X: Any, name: str) -> None:
+        if getattr(X, "ndim", None) != 2 or not hasattr(X, "chunks"):
+            raise UserError(
+                f"{name} is no dask.array with one sample per row; make one with to_dask_array(lengths=True)."
+            )
+        if np.isnan(X.shape).any():
+            raise UserError(
+                f"{name} has chunks of unknown size; compute them with X.compute_chunk_sizes(), or "
+                "to_dask_array(lengths=True)."
+            )
+        if 0 in X.shape:
+            raise UserError(f"{name} is empty (shape {X.shape}); at least one row and one column are needed.")
+        check_real(X.dtype, name)
+        self.client = _client(name)
+        self.name, self.shape = name, tuple(map(int, X.shape))
+        self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+        self.array = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+        self.starts = np.concatenate([[0], np.cumsum(self.array.chunks[0])]).astype(np.int64)
+        self.blocks = list(self.array.to_delayed().ravel())
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def slices(self) -> list[slice]:
+        """The rows of each chunk."""
+        return [slice(int(a), int(b)) for a, b in zip(self.starts, self.starts[1:])]
+
+    def __getitem__(self, which: Any) -> Array:
+        """The rows ``which``, on the client: for samples of rows alone."""
+        rows = np.arange(len(self))[which]
+        return np.concatenate([part for part, _ in self.each(_take, self.parts(rows))])
+
+    def parts(self, rows: Array) -> dict[int, Array]:
+        """Sorted row numbers as row numbers within each chunk that holds any of them."""
+        of_chunk = np.searchsorted(self.starts, rows, side="right") - 1
+        return {int(k): rows[of_chunk == k] - self.starts[k] for k in np.unique(of_chunk)}
+
+    def submit(self, function: Callable[..., Any], arguments: dict[int, Any], *shared: Any) -> dict[int, Any]:
+        """Futures of ``function(rows, argument, *shared)`` for the chunks that have an argument, by chunk.
+
+        ``rows`` is the checked chunk; arguments may be futures. Tasks bear the name of the function.
+        """
+        from dask import delayed
+
+        call = delayed(_on_chunk, name=f"{function.__name__.strip('_')}", pure=False)
+        token = f"{function.__name__.strip('_')}-{np.random.default_rng().integers(2**62):x}"
+        tasks = {
+            k: call(self.blocks[k], self.dtype, self.name, int(self.starts[k]), function, argument, shared,
+                    dask_key_name=f"{token}-{k}")
+            for k, argument in arguments.items()
+        }  # fmt: skip
+        return dict(zip(tasks, self.client.compute(list(tasks.values()))))
+
+    def each(self, function: Callable[..., Any], arguments: dict[int, Any] | None = None, *shared: Any) -> list[Any]:
+        """The results of :meth:`submit` on the client; for results that are small."""
+        return gathered(
+            list(
+                self.submit(
+                    function, dict.fromkeys(range(len(self.blocks))) if arguments is None else arguments, *shared
+                ).values()
+            )
+        )
+
+    def sum(self, function: Callable[..., Any], of_rows: Array | None = None, *shared: Any) -> Any:
+        """The sum over all chunks of ``function(rows, part, *shared)``; part are the chunk's rows of ``of_rows``."""
+        given = {k: None if of_rows is None else of_rows[rows] for k, rows in enumerate(self.slices)}
+        parts = self.submit(function, given, *shared)
+        return gathered(total(self.client, list(parts.values()), _sum))
+
+    def share(self, value: Any) -> Any:
+        """A future of ``value`` for tasks; unlike scattered data it survives the loss of a worker."""
+        import dask
+
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 GiB"}):
+            return self.client.submit(_unchanged, value, pure=False)
+
+
+def total(client: Any, parts: Sequence[Any], add: Callable[[list[Any]], Any]) -> Any:
+    """A future of the sum of futures, added on the workers, always in the same order."""
+    while len(parts) > 1:
+        parts = [
+            client.submit(add, list(parts[i : i + _TOGETHER]), pure=False) for i in range(0, len(parts), _TOGETHER)
+        ]
+    return parts[0]
+
+
+def gathered(futures: Any) -> Any:
+    """The values of futures, on the client.
+
+    Raises
+    ------
+    UserError
+        If a task failed, or if the workers that tried it died.
+    """
+    from distributed import KilledWorker, wait
+    from distributed.client import FutureCancelledError
+
+    single = not isinstance(futures, list)
+    futures = [futures] if single else futures
+    try:
+        while True:
+            raise_if_interrupted()
+            try:
+                wait(futures, timeout=_LOOK)
+                break
+            except TimeoutError:
+                continue
+        values = futures[0].client.gather(futures)
+    except KilledWorker as error:
+        raise UserError(
+            f"the workers that worked on {error.task} died, {len(futures)} tasks in all were waited for; their memory "
+            "was probably too small: give them more, or make the chunks of rows smaller (X.rechunk)."
+        ) from error
+    except FutureCancelledError as error:
+        raise UserError("the Dask cluster lost its data or was closed; start the fit again on a new client.") from error
+    return values[0] if single else values
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let a task use one thread: Dask runs as many tasks at a time as a worker has threads."""
+    n = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        with blas().limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        numba.set_num_threads(n)
+
+
+def hashed(X: Array, _: None = None) -> Array:
+    """A hash of the rows X, as bytes."""
+    return np.frombuffer(hashlib.sha256(X.tobytes()).digest(), np.uint8)
+
+
+def _client(name: str) -> Any:
+    from distributed import get_client
+
+    try:
+        return get_client()
+    except ValueError:
+        raise UserError(
+            f"{name} is a dask.array, but there is no Dask client; make one first: from distributed import Client; "
+            "client = Client()."
+        ) from None
+
+
+def _sum(parts: list[Any]) -> Any:
+    out = parts[0]
+    for part in parts[1:]:
+        out = out + part
+    return out
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _take(X: Array, rows: Array) -> tuple[Array, int]:
+    return X[rows], len(rows)
+
+
+def _on_chunk(
+    X: Any, dtype: Any, name: str, first_row: int, function: Callable[..., Any], argument: Any, shared: tuple[Any, ...]
+) -> Any:
+    """Run in a worker: check a chunk and call ``function`` on it."""
+    with one_thread():
+        X = np.ascontiguousarray(X, dtype=dtype)
+        check_no_overflow(X, f"{name} (from row {first_row})", allow_tiny=True)
+        return function(X, argument, *shared)
