@@ -33,6 +33,10 @@ def test_numbers_are_those_of_the_first_version(name):
     result = run(compose(["dataset=digits", *recorded["overrides"], *tuned, "tracking=none"]))
     scores = result.prediction.scores[[0, len(result.prediction.scores) // 2, -1]]
     rough = name.startswith(DESCENTS) or "f32" in name
-    assert_allclose(scores, recorded["scores"], rtol=0, atol=(1e-3 if rough else 1e-6) * np.abs(scores).max())
+    # In single precision another processor may round two equally near images the other way round, and TAAw then has
+    # another edge in its graph: the scores of few images change, by a share of the largest score of all (measured on
+    # two kinds of processor: .005 of their own size, where attributes agree to 3e-6).
+    size = np.abs(result.prediction.scores if "f32" in name else scores).max()
+    assert_allclose(scores, recorded["scores"], rtol=0, atol=(1e-3 if rough else 1e-6) * size)
     found = {k: result.metrics[k] for k in recorded["metrics"]}
     assert found == pytest.approx(recorded["metrics"], rel=1e-2 if rough else 1e-6, abs=1e-2 if rough else 1e-9)

@@ -128,13 +128,16 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
             If ``attributes`` is no table or lacks a class, or a setting or a label is wrong.
         """
         class_table.check_no_missing(y)
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        if is_chunked(X):
+            X, y = by_rows(X, "X"), np.asarray(y)
+        else:
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(y)
         table = class_table.as_table(attributes)
         labels, names = class_table.labels_of(y, table), tuple(class_table.column_names(table.columns))
         data = ZeroShotData.for_training(X, labels, tuple(table.index), class_table.values(table), names, blocks)
         self.fit_data(data).keep_labelled(labelled)
-        for sentence in of_data(data, self.preprocess_, self.semantics_):
+        for sentence in [] if is_chunked(X) else of_data(data, self.preprocess_, self.semantics_):
             warnings.warn(sentence, stacklevel=2)
         self.decide(data)
         return self

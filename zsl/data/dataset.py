@@ -14,6 +14,7 @@ from zsl.checks import Array, as_matrix
 from zsl.data.semantics import blocks_of, class_rows_of
 from zsl.data.table import ImageTable, Split, check_labels
 from zsl.errors import UserError
+from zsl.sparse.chunks import by_rows, is_chunked
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,7 +36,7 @@ class ZeroShotData:
     feature: str
     split: str
     X: Array
-    """(n, p) features of the training images"""
+    """(n, p) features of the training images; a ``dask.array`` where they lie in chunks on a cluster"""
     y: Array
     """(n,) their seen class"""
     X_test_seen: Array
@@ -78,14 +79,14 @@ class ZeroShotData:
                 f"{who}: {both.size} classes are both seen and unseen (first: {self.class_names[both[0]]!r}); "
                 "a zero-shot split must be disjoint."
             )
-        p = as_matrix(self.X, f"{who}: X").shape[1]
+        p = _rows(self.X, f"{who}: X").shape[1]
         for name, X, y, classes in (
             ("training", self.X, self.y, self.seen),
             ("seen test", self.X_test_seen, self.y_test_seen, self.seen),
             ("unseen test", self.X_unseen, self.y_unseen, self.unseen),
         ):
             if len(X):
-                as_matrix(X, f"{who}: {name} features", n_columns=p)
+                _rows(X, f"{who}: {name} features", n_columns=p)
             check_labels(y, len(X), len(classes), f"{who}: {name} labels", unknown=name == "unseen test")
         q = as_matrix(_known(self.attributes), f"{who}: attributes", n_rows=len(self.class_names)).shape[1]
         if self.Z_images is not None:
@@ -289,6 +290,11 @@ class ZeroShotData:
             X=self.X[~aside], y=self.y[~aside], X_test_seen=self.X[aside], y_test_seen=self.y[aside],
             Z_images=None if self.Z_images is None else self.Z_images[~aside],
         )  # fmt: skip
+
+
+def _rows(X: Any, name: str, n_columns: int | None = None) -> Any:
+    """X, checked; the chunks of a ``dask.array`` are checked where they lie, when something is computed from them."""
+    return by_rows(X, name) if is_chunked(X) else as_matrix(X, name, n_columns=n_columns)
 
 
 def _known(values: Array) -> Array:

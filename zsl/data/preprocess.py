@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,9 +12,11 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import FLOAT_DTYPES, check_is_fitted, validate_data
 
 from zsl.checks import Array, Count, NonNegative, Positive, check_fields
+from zsl.data.chunked_columns import known_means, moments, principal_axes
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
 from zsl.linalg import scaled_near_one, shares_of
+from zsl.sparse.chunks import Chunks, by_rows, is_chunked, map_rows
 
 
 @dataclass(eq=False, repr=False)
@@ -94,7 +97,7 @@ class Preprocess(TransformerMixin, BaseEstimator):
             do not make up the columns.
         """
         check_fields(self)
-        X = validate_data(self, X, dtype=FLOAT_DTYPES, ensure_all_finite="allow-nan")
+        X = self._rows(X, reset=True)
         if blocks and (min(blocks) < 1 or sum(blocks) != X.shape[1]):
             raise UserError(f"blocks of {' + '.join(map(str, blocks))} columns do not make the {X.shape[1]} of X.")
         self.mean_ = self.scale_ = self.components_ = None
@@ -106,6 +109,8 @@ class Preprocess(TransformerMixin, BaseEstimator):
             self.fill_ = np.concatenate([part.fill_ for part in self.blocks_])
             self.sizes_ = [part.sizes_[0] for part in self.blocks_]
             return self
+        if is_chunked(X):
+            return self._fit_chunks(Chunks(X, "X", allow_nan=True))
         missing = np.isnan(X)
         if missing.any():
             known = [X[~missing[:, a], a] for a in range(X.shape[1])]
@@ -113,22 +118,9 @@ class Preprocess(TransformerMixin, BaseEstimator):
         else:
             self.fill_ = X.mean(axis=0, dtype=np.float64)
         given, X = X, self._powered(self.filled(X))
-        self.mean_ = X.mean(axis=0) if self.centre else None
-        if self.standardise:
-            deviation = X.std(axis=0)
-            # A column that varies by rounding only would be blown up to noise.
-            constant = deviation <= 1e-12 * np.maximum(np.abs(X).max(axis=0), 1e-300)
-            self.scale_ = np.where(constant, 1.0, deviation)
-        if not all(np.isfinite(v).all() for v in (self.mean_, self.scale_) if v is not None):
-            raise UserError(
-                f"values as large as {np.abs(X).max():.0e} have no mean or deviation in float64; divide them, or mark "
-                "missing values by NaN."
-            )
+        self._set_scales(X.mean(axis=0), X.std(axis=0) if self.standardise else None, np.abs(X).max(axis=0))
         if self.pca is not None:
-            if not self.centre:
-                raise UserError("pca needs centre=true: principal axes are those of centred data.")
-            if self.pca > min(X.shape):
-                raise UserError(f"pca={self.pca} is more than the training data allow: {min(X.shape)}.")
+            self._check_pca(X.shape)
             X = self._scaled(X if X is not given else X.copy())
             from sklearn.decomposition import PCA
 
@@ -137,6 +129,54 @@ class Preprocess(TransformerMixin, BaseEstimator):
             self.components_ = PCA(self.pca, svd_solver=solver).fit(X).components_
         self.sizes_ = [self.pca or X.shape[1]]
         return self
+
+    def _fit_chunks(self, X: Chunks) -> Preprocess:
+        """Learn from one block of columns, whose rows lie in chunks on a Dask cluster."""
+        # What goes to the workers changes no row in place, and knows nothing that is not learned yet.
+        self.fill_ = known_means(X)
+        self._set_scales(*moments(X, copy(self)._prepared))
+        if self.pca is not None:
+            self._check_pca(X.shape)
+            self.components_ = principal_axes(X, copy(self)._prepared, self.pca)
+        self.sizes_ = [self.pca or X.shape[1]]
+        return self
+
+    def _set_scales(self, mean: Array, deviation: Array | None, largest: Array) -> None:
+        self.mean_ = mean if self.centre else None
+        if self.standardise and deviation is not None:
+            # A column that varies by rounding only would be blown up to noise.
+            constant = deviation <= 1e-12 * np.maximum(largest, 1e-300)
+            self.scale_ = np.where(constant, 1.0, deviation)
+        if not all(np.isfinite(v).all() for v in (self.mean_, self.scale_) if v is not None):
+            raise UserError(
+                f"values as large as {largest.max():.0e} have no mean or deviation in float64; divide them, or mark "
+                "missing values by NaN."
+            )
+
+    def _check_pca(self, shape: tuple[int, ...]) -> None:
+        assert self.pca is not None
+        if not self.centre:
+            raise UserError("pca needs centre=true: principal axes are those of centred data.")
+        if self.pca > min(shape):
+            raise UserError(f"pca={self.pca} is more than the training data allow: {min(shape)}.")
+
+    def _rows(self, X: Any, *, reset: bool = False) -> Any:
+        """X as a checked array, or as a ``dask.array``, whose chunks are checked where they lie."""
+        if not is_chunked(X):
+            return validate_data(
+                self, X, dtype=FLOAT_DTYPES, ensure_all_finite="allow-nan", reset=reset,
+                ensure_min_samples=int(reset),
+            )  # fmt: skip
+        X = by_rows(X, "X")
+        if reset:
+            self.n_features_in_ = X.shape[1]
+        elif X.shape[1] != self.n_features_in_:
+            raise UserError(f"X has {X.shape[1]} columns where {self.n_features_in_} are needed.")
+        return X
+
+    def _prepared(self, X: Array) -> Array:
+        """Filled, with the power taken, centred and scaled, as far as :meth:`fit` has come."""
+        return self._scaled(self._powered(self.filled(X), copy=True))
 
     def _weights(self, n: int) -> Array:
         """The share of each of n blocks, of sum 1."""
@@ -152,13 +192,15 @@ class Preprocess(TransformerMixin, BaseEstimator):
     def transform(self, X: Array) -> Array:
         """The same map for any rows X (m, p); every row on its own."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=FLOAT_DTYPES, ensure_all_finite="allow-nan", reset=False, ensure_min_samples=0)
+        X = self._rows(X)
+        if is_chunked(X):
+            return map_rows(self.transform, X, np.empty((1, sum(self.sizes_)), self.dtype))
         if self.blocks_:
             sizes = [part.n_features_in_ for part in self.blocks_]
             shares = np.sqrt(self._weights(len(sizes))).astype(self.dtype)
             parts = zip(shares, self.blocks_, _split(X, sizes))
             return np.hstack([share * block.transform(part) for share, block, part in parts])
-        X = self._scaled(self._powered(self.filled(X), copy=True))
+        X = self._prepared(X)
         if self.components_ is not None:
             X = X @ self.components_.T
         if self.l2:
@@ -198,7 +240,8 @@ class Preprocess(TransformerMixin, BaseEstimator):
 
 def _split(X: Array, sizes: Sequence[int]) -> list[Array]:
     """The blocks of columns of X (n, p)."""
-    return np.split(X, np.cumsum(sizes)[:-1], axis=1)
+    ends = np.cumsum(sizes)
+    return [X[:, end - size : end] for end, size in zip(ends, sizes)]
 
 
 def preprocess(data: ZeroShotData, feature: Preprocess, semantics: Preprocess) -> ZeroShotData:

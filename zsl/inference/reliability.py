@@ -13,6 +13,7 @@ from zsl.checks import Array
 from zsl.inference.clusters import NARROW, without_names
 from zsl.inference.statistics import Reliability, SeenStatistics, seen_statistics
 from zsl.linalg import most_similar, standard_scores
+from zsl.sparse.chunks import Chunks, is_chunked
 
 if TYPE_CHECKING:
     from zsl.inference.inference import Inference
@@ -34,6 +35,7 @@ def needed_statistics(
     """
     if not any(rule.asks_for("statistics", model) for rule in rules):
         return None
+    X = Chunks(X, "X") if is_chunked(X) else X
     statistics = seen_statistics(model, X, y, Z)
     if not any(rule.asks_for("reliability", model) for rule in rules):
         return statistics

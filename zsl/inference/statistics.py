@@ -6,6 +6,7 @@ classifier can be stored without any training image.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.optimize import minimize_scalar
 from zsl.checks import Array, as_matrix
 from zsl.inference.attributes import members
 from zsl.linalg import class_sums, unit_rows
+from zsl.sparse.chunks import Chunks
 
 # Share of the mean variance that whitening adds to every direction. Chosen on validation classes of cifar_awa and
 # digits (docs/defaults.md): from .1 to .6 nothing much changes, without any the directions of least variance take over.
@@ -91,7 +93,7 @@ def seen_statistics(model: Any, X: Array, y: Array, Z: Array) -> SeenStatistics:
     ----------
     model : fitted model
         The codes of a model with dictionaries enter too.
-    X : (n, p)
+    X : (n, p) array or Chunks
         Training images, pre-processed.
     y : (n,)
         Labels 0..C-1.
@@ -108,19 +110,23 @@ def seen_statistics(model: Any, X: Array, y: Array, Z: Array) -> SeenStatistics:
     W = whitening(X, y)
     n = np.bincount(y)
     attributes = class_sums(Z, y, len(n)) / n[:, None]
-    sums = np.zeros((len(n), W.shape[1]))
-    for i in range(0, len(X), _BLOCK):
-        sums += class_sums(unit_rows(X[i : i + _BLOCK] @ W), y[i : i + _BLOCK], len(n))
+    sums = sum_over(direction_sums, X, y, W, len(n))
     keep = np.unique(np.linspace(0, len(X) - 1, min(len(X), _MAX_ROWS)).astype(int))
     kappa = concentration(unit_rows(X[keep] @ W), y[keep], sums, n)
     V = H = None
     if hasattr(model, "Dx_"):
-        A = getattr(model, "codes_", None)
-        A = sp.csr_array(model.codes(X).A) if A is None else A
-        r = A.shape[1] // len(members(model))
-        parts = [sp.csr_array(A[:, i : i + r]) for i in range(0, A.shape[1], r)]
-        H = np.stack([np.asarray((part.T @ part).todense(), dtype=np.float64) / len(X) for part in parts])
-        V = np.vstack([code_compatibility(part, h, y, attributes) for part, h in zip(parts, H)])
+        r = len(model.Dx_) // len(members(model))
+        if isinstance(X, Chunks):
+            found = [X.sum(code_products, y, member, len(n)) for member in members(model)]
+            products, of_classes = zip(*[(part[:r], part[r:]) for part in found])
+        else:
+            A = getattr(model, "codes_", None)
+            A = sp.csr_array(model.codes(X).A) if A is None else A
+            parts = [sp.csr_array(A[:, i : i + r]) for i in range(0, A.shape[1], r)]
+            products = [np.asarray((part.T @ part).todense(), dtype=np.float64) for part in parts]
+            of_classes = [class_sums(part, y, len(n)).toarray() for part in parts]
+        H = np.stack(products) / len(X)
+        V = np.vstack([code_compatibility(part, h, len(X), attributes) for part, h in zip(of_classes, H)])
     return SeenStatistics(W, sums / n[:, None], attributes, kappa, V, H)
 
 
@@ -132,11 +138,8 @@ def whitening(X: Array, y: Array) -> Array:
     """
     n = np.bincount(y)
     p = X.shape[1]
-    gram = np.zeros((p, p))
-    for i in range(0, len(X), _BLOCK):
-        rows = X[i : i + _BLOCK].astype(np.float64, copy=False)
-        gram += rows.T @ rows
-    sums = class_sums(X, y, len(n))
+    gram = sum_over(products_of_columns, X, y)
+    sums = X.sum(class_sums, y, len(n)) if isinstance(X, Chunks) else class_sums(X, y, len(n))
     variance, axes = np.linalg.eigh((gram - (sums / n[:, None]).T @ sums) / len(X))
     variance = np.maximum(variance, 0)
     # Where classes have no variance, rounding leaves a small part of the total variance.
@@ -167,13 +170,37 @@ def concentration(U: Array, y: Array, sums: Array, n: Array) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=_LOG_CONCENTRATION, method="bounded").x))
 
 
-def code_compatibility(A: sp.csr_array, H: Array, y: Array, S: Array) -> Array:
-    r"""ESZSL on sparse codes A (n, r): :math:`V = (A^\top A + g I)^{-1} A^\top Y S (S^\top S + l I)^{-1}`, (r, q).
+def code_compatibility(sums: Array, H: Array, n: int, S: Array) -> Array:
+    r"""ESZSL on sparse codes: :math:`V = (A^\top A + g I)^{-1} A^\top Y S (S^\top S + l I)^{-1}`, (r, q).
 
-    Y (n, C) is one for an image's class and zero elsewhere, S (C, q) holds the attributes of the seen classes, and g is
-    in units of the mean squared code. H (r, r) is the mean of ``a'a``.
+    ``sums`` (C, r) are the sums of the codes A of each class, :math:`Y^\top A`, and S (C, q) are the attributes of the
+    seen classes. H (r, r) is the mean of ``a'a`` over n images; g is in units of the mean squared code.
     """
-    AtA = len(y) * H + _CODE_RIDGE * (np.trace(H) or 1.0) * np.eye(len(H))
-    Y = sp.csr_array((np.ones(len(y)), (np.arange(len(y)), y)), shape=(len(y), len(S)))
-    left = np.linalg.solve(AtA, np.asarray((A.T @ Y).todense()) @ S)
+    AtA = n * H + _CODE_RIDGE * (np.trace(H) or 1.0) * np.eye(len(H))
+    left = np.linalg.solve(AtA, sums.T @ S)
     return np.linalg.solve(S.T @ S + _ATTRIBUTE_RIDGE * np.eye(S.shape[1]), left.T).T
+
+
+def sum_over(function: Callable[..., Array], X: Array | Chunks, y: Array, *arguments: Any) -> Array:
+    """The sum over blocks of rows, or over chunks on a Dask cluster, of ``function(rows, labels, *arguments)``."""
+    if isinstance(X, Chunks):
+        return X.sum(function, y, *arguments)
+    blocks = (slice(i, i + _BLOCK) for i in range(0, len(X), _BLOCK))
+    return sum(function(X[rows], y[rows], *arguments) for rows in blocks)
+
+
+def products_of_columns(X: Array, _: Array) -> Array:
+    """``X'X`` (p, p) of rows X (m, p), in double precision."""
+    X = X.astype(np.float64, copy=False)
+    return X.T @ X
+
+
+def direction_sums(X: Array, y: Array, W: Array, n_classes: int) -> Array:
+    """(C, p) sums over classes of the whitened rows X (m, p), scaled to unit length."""
+    return class_sums(unit_rows(X @ W), y, n_classes)
+
+
+def code_products(X: Array, y: Array, model: Any, n_classes: int) -> Array:
+    """``A'A`` (r, r) of the codes A of rows X (m, p), and below it the sums (C, r) of the codes of each class."""
+    A = sp.csr_array(model.codes(X).A.astype(np.float64, copy=False))
+    return np.vstack([(A.T @ A).toarray(), class_sums(A, y, n_classes).toarray()])

@@ -12,9 +12,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from zsl.checks import Array, Count, Positive, check_fields
-from zsl.models.base import check_fitted, check_training
+from zsl.models.base import check_fitted
 from zsl.models.coupled import MAX_ATOMS, CoupledDictionaries, default_n_atoms
 from zsl.sparse import Codes
+from zsl.sparse.chunks import encode_chunks, is_chunked
 
 # Chosen on classes held out of the seen ones (docs/defaults.md).
 _DICTIONARIES, _MIN_ATOMS = 5, 64
@@ -56,7 +57,7 @@ class AveragedDictionaries(CoupledDictionaries):
     lams_ : list of float
         The lambda of each member; ``lam_`` is their mean.
     codes_, B_ : (n, K r), (M, K r)
-        The members' codes side by side; ``codes_`` is None with ``batch_size``.
+        The members' codes side by side; ``codes_`` is None with ``batch_size`` and with rows on a Dask cluster.
     objective_x_, objective_z_, objective_, gap_x_, gap_z_, gap_ : list of float
         Means over the members; a member that ``tol`` ended earlier stays at its last value.
     lasso_gap_max_, density_, redrawn_
@@ -82,7 +83,7 @@ class AveragedDictionaries(CoupledDictionaries):
     def fit(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> AveragedDictionaries:
         """Learn every member; arguments and errors as in :meth:`CoupledDictionaries.fit`."""
         check_fields(self)
-        X, y, Z, Z_unseen = check_training(X, y, Z, Z_unseen, in_pieces=self.batch_size is not None)
+        X, y, Z, Z_unseen = self._checked(X, y, Z, Z_unseen)
         r, K = default_size(len(X), X.shape[1], Z.shape[1])
         if self.n_atoms is not None:
             r, K = self.n_atoms, n_members(self.n_atoms)
@@ -93,7 +94,7 @@ class AveragedDictionaries(CoupledDictionaries):
         self.Dz_ /= K
         self.lams_ = [m.lam_ for m in members]
         self.lam_ = float(np.mean(self.lams_))
-        codes = [m.codes_ for m in members if m.codes_ is not None]
+        codes = [m.codes_ for m in members if sp.issparse(m.codes_)]
         self.codes_ = sp.hstack(codes, format="csr") if codes else None
         self.B_ = np.hstack([m.B_ for m in members])
         for name in ("objective_x_", "objective_z_", "objective_", "gap_x_", "gap_z_", "gap_"):
@@ -118,14 +119,32 @@ class AveragedDictionaries(CoupledDictionaries):
 
     def codes(self, X: Array) -> Codes:
         """The members' codes of images X (L, p) side by side (L, K r), each by Eq. (5); gaps are the largest of any."""
-        found = [member.codes(X) for member in self.members_]
-        return Codes(
-            np.hstack([c.A for c in found]), np.max([c.gap for c in found], axis=0), max(c.n_iter for c in found)
-        )
+        if is_chunked(X):
+            check_fitted(self, "Dz_")
+            return Codes(*encode_chunks(MemberCodes(self.members_), X, self.Dx_))
+        return side_by_side(self.members_, X)
 
     def _member(self, **other: Any) -> CoupledDictionaries:
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(CoupledDictionaries) if f.init}
         return CoupledDictionaries(**settings | other)
+
+
+def side_by_side(members: Sequence[CoupledDictionaries], X: Array) -> Codes:
+    """The codes of images X (L, p) by several dictionaries side by side (L, K r), and the largest gap of any."""
+    found = [member.codes(X) for member in members]
+    gap, n_iter = np.max([c.gap for c in found], axis=0), max(c.n_iter for c in found)
+    return Codes(np.hstack([c.A for c in found]), gap, n_iter)
+
+
+@dataclass(frozen=True)
+class MemberCodes:
+    """The codes of :meth:`AveragedDictionaries.codes` for one chunk of images."""
+
+    members: list[CoupledDictionaries]
+
+    def __call__(self, X: Array, D: Array, init: None) -> Codes:
+        """The codes of images X (m, p); D and ``init`` are not used."""
+        return side_by_side(self.members, X)
 
 
 def seeds(seed: int, n: int) -> list[int]:

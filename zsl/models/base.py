@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol, Self, TypeVar, cast
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -17,8 +17,8 @@ from sklearn.base import BaseEstimator
 from zsl.checks import Array, as_matrix, check_fields, check_no_overflow
 from zsl.errors import UserError
 from zsl.linalg import cosines, squared_distances
-from zsl.models.rows import Rows
-from zsl.sparse.chunks import Chunks, is_chunked
+from zsl.models.by_chunk import by_chunk
+from zsl.models.rows import check_training
 
 T = TypeVar("T")
 Metric = Literal["cosine", "nearest", "dot"]
@@ -59,6 +59,7 @@ class Model(Protocol):
 class PredictMixin:
     """Adds ``predict`` to a class with ``scores``."""
 
+    @by_chunk
     def predict(self, X: Array, class_attributes: Array | None = None) -> Array:
         """The class with the highest score for each image.
 
@@ -75,56 +76,6 @@ class PredictMixin:
             Row numbers of ``class_attributes``.
         """
         return self.scores(X, class_attributes).argmax(axis=1)  # type: ignore[attr-defined]
-
-
-def check_training(
-    X: Array, y: Array, Z: Array, Z_unseen: Array, *, in_pieces: bool = False
-) -> tuple[Array, Array, Array, Array]:
-    """Check the arguments of ``fit`` and convert them to float matrices and integer labels.
-
-    Parameters
-    ----------
-    X, y, Z, Z_unseen
-        As in :class:`Model`.
-    in_pieces : bool
-        Whether X may stay in its file: it may be anything that :class:`zsl.models.rows.Rows` reads.
-
-    Returns
-    -------
-    X, y, Z, Z_unseen
-        The matrices in the dtype of X.
-
-    Raises
-    ------
-    UserError
-        For NaN, shapes that disagree, numbers whose squares overflow or underflow, labels other than 0..C-1, or
-        classes without images.
-    """
-    if is_chunked(X):
-        X = cast(Array, Chunks(X, "X"))
-    else:
-        X = cast(Array, Rows(X, "X")) if in_pieces and hasattr(X, "shape") else as_matrix(X, "X")
-    Z = as_matrix(Z, "Z", n_rows=len(X))
-    Z_unseen = as_matrix(Z_unseen, "Z_unseen", n_columns=Z.shape[1])
-    for matrix, name in ((X, "X"), (Z, "Z"), (Z_unseen, "Z_unseen")):
-        if not isinstance(matrix, Rows | Chunks):
-            check_no_overflow(matrix, name, X.dtype)
-    Z, Z_unseen = Z.astype(X.dtype, copy=False), Z_unseen.astype(X.dtype, copy=False)
-    try:
-        y = np.asarray(y)
-    except ValueError:
-        raise UserError("y has rows of different lengths; one integer for each row of X is needed.") from None
-    if y.shape != (len(X),) or not np.issubdtype(y.dtype, np.integer):
-        raise UserError(
-            f"y has shape {y.shape} and type {y.dtype}; one integer for each of the {len(X)} rows of X is needed."
-        )
-    # There are at most as many classes as images; without this test one huge label would make a huge count.
-    if y.min() != 0 or y.max() >= len(y) or not np.bincount(y).all():
-        raise UserError(
-            f"y holds {y.min()} to {y.max()}; it must number the seen classes 0..C-1 without gaps, "
-            "each with at least one image."
-        )
-    return X, y, Z, Z_unseen
 
 
 def check_fitted(model: object, attribute: str) -> None:
@@ -276,6 +227,7 @@ class InductiveModel(PredictMixin, BaseEstimator):
             model.Z_unseen_, model.n_features_ = Z_unseen, X.shape[1]
             yield model
 
+    @by_chunk
     def scores(self, X: Array, class_attributes: Array | None = None) -> Array:
         """Score every image for every class; larger is likelier.
 
@@ -326,6 +278,7 @@ class AttributePredictor(InductiveModel):
 
     metric: Metric
 
+    @by_chunk
     def predict_attributes(self, X: Array) -> Array:
         """Attributes (L, q) of images X (L, p)."""
         return self._attributes(self._images(X))

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import annotated_types as at
 import numpy as np
@@ -16,18 +16,22 @@ from sklearn.base import BaseEstimator
 from zsl.checks import Array, Count, NonNegative, Positive, Seed, as_matrix, check_fields, check_no_overflow
 from zsl.errors import UserError
 from zsl.linalg import squared_distances
-from zsl.models.base import PredictMixin, check_fitted, check_training
+from zsl.models.base import PredictMixin, check_fitted
+from zsl.models.by_chunk import by_chunk
 from zsl.models.coupling import ImageAttributes, Joint, SemanticAtoms, Visual
 from zsl.models.initial_atoms import initial_atoms, mean_lambda_max
+from zsl.models.rows import check_training
 from zsl.sparse import Codes, Encoder, objective, sparse_encode
 from zsl.sparse.checkpoint import Checkpoint, check_name, fingerprint
-from zsl.sparse.chunks import Chunks, hashed
+from zsl.sparse.chunks import Chunks, hashed, in_chunks, is_chunked
 from zsl.sparse.encode import Coding
 from zsl.sparse.learning import learn
 from zsl.sparse.state import State
 
 # The default number of atoms stays below this limit, so that learning takes minutes and not hours on two cores.
 MAX_ATOMS = 2560
+# Settings that change neither the problem nor its solution.
+_NO_CHANGE = ("checkpoint", "checkpoint_minutes", "backend")
 # Rows that are read at once.
 _BLOCK = 4096
 
@@ -95,6 +99,9 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         its own, ``ck-1a2b3c4d.npz`` for ``ck``, which ``fit`` removes when it is done.
     checkpoint_minutes : float > 0
         Minutes between two writes of the checkpoint.
+    backend : "numpy" or "dask"
+        Where learning takes place: in this process, or on the workers of the Dask client that was made last. Images
+        that are a ``dask.array`` are learned from on the workers either way (docs/clusters.md).
 
     Attributes
     ----------
@@ -153,6 +160,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     forgetting: NonNegative = 1.0
     checkpoint: str | Path | None = None
     checkpoint_minutes: Positive = 5.0
+    backend: Literal["numpy", "dask"] = "numpy"
 
     # Fitted attributes that scores do not need and that are as large as the data.
     training_only: ClassVar[tuple[str, ...]] = ("codes_", "B_")
@@ -184,7 +192,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
             that is damaged or cannot be written.
         """
         check_fields(self)
-        X, y, Z, Z_unseen = check_training(X, y, Z, Z_unseen, in_pieces=self.batch_size is not None)
+        X, y, Z, Z_unseen = self._checked(X, y, Z, Z_unseen)
         checkpoint = self._checkpoint(X, y, Z, Z_unseen)
         rng = np.random.default_rng(self.seed)
         r = self.n_atoms or default_n_atoms(len(X), X.shape[1], Z.shape[1])
@@ -218,14 +226,17 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     def codes(self, X: Array) -> Codes:
         """Sparse codes of images X (L, p) under the visual dictionary, by Eq. (5) (``eq:attrAgn``)."""
         check_fitted(self, "Dz_")
-        X = as_matrix(X, "X", n_columns=self.Dx_.shape[1])
-        check_no_overflow(X, "X")
+        if not is_chunked(X):
+            X = as_matrix(X, "X", n_columns=self.Dx_.shape[1])
+            check_no_overflow(X, "X")
         return self._encode(X, self.Dx_)
 
+    @by_chunk
     def predict_attributes(self, X: Array) -> Array:
         """Attribute-agnostic prediction ``a Dz`` (L, q) for images X (L, p)."""
         return self.codes(X).A @ self.Dz_
 
+    @by_chunk
     def scores(self, X: Array, class_attributes: Array | None = None) -> Array:
         """Score every image for every class by Eq. (8) (``nearest``).
 
@@ -253,6 +264,12 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         """The solver and its penalty alone, which is what workers of a cluster need of the model."""
         return Coding(self.solver or sparse_encode, self.lam_)
 
+    def _checked(self, X: Any, y: Array, Z: Array, Z_unseen: Array) -> tuple[Array, Array, Array, Array]:
+        """The arguments of ``fit``, checked, with the images where learning takes place."""
+        if self.backend == "dask" and not isinstance(X, Chunks) and not is_chunked(X):
+            X = in_chunks(as_matrix(X, "X"))
+        return check_training(X, y, Z, Z_unseen, in_pieces=self.batch_size is not None, in_chunks=True)
+
     @property
     def _ridge(self) -> float:
         return self.beta if self.atoms == "ridge" else 0.0
@@ -261,7 +278,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         if self.checkpoint is None:
             return None
         names = [f.name for f in dataclasses.fields(self) if f.init]
-        about = {name: getattr(self, name) for name in names if name not in ("checkpoint", "checkpoint_minutes")}
+        about = {name: getattr(self, name) for name in names if name not in _NO_CHANGE}
         # The fields of the state count too, so a checkpoint of another version belongs to another problem.
         about["state"] = [f.name for f in dataclasses.fields(State)]
         arrays = [*X.each(hashed), y, Z, Z_unseen] if isinstance(X, Chunks) else [X, y, Z, Z_unseen]

@@ -98,7 +98,7 @@ class ChunkedLearner(Learner):
         return out
 
     def all_codes(self) -> Any:
-        """The codes of all rows as a dask.array, whose chunks are CSR arrays on the workers; None in online learning."""
+        """The codes of all rows as a dask.array of CSR arrays, which stay on the workers; None in online learning."""
         if self.batch_size is not None:
             return None
         import dask.array as da

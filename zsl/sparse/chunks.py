@@ -13,14 +13,18 @@ from typing import Any
 
 import numba
 import numpy as np
+import scipy.sparse as sp
 
 from zsl.checks import Array, check_no_overflow, check_real
 from zsl.errors import UserError, raise_if_interrupted
 from zsl.sparse.kernels.products import blas
+from zsl.sparse.kernels.residuals import compressed
 
 # Sums of this many chunks are added at once; the order is fixed by the number of chunks, so that the number of workers
 # changes no digit.
 _TOGETHER = 8
+# Bytes of a chunk of rows that come from this process.
+_CHUNK_BYTES = 2**26
 # Seconds between two looks at whether the user has interrupted the program.
 _LOOK = 0.2
 
@@ -39,6 +43,8 @@ class Chunks:
         Divided by rows alone; columns that are divided are put together.
     name : str
         Name of the argument, for messages.
+    allow_nan : bool
+        Whether values may be missing (NaN) or infinite.
 
     Raises
     ------
@@ -46,25 +52,13 @@ class Chunks:
         If no Dask client has been made, or if X is no matrix of numbers with a known number of rows in each chunk.
     """
 
-    def __init__(self, X: Any, name: str) -> None:
-        if getattr(X, "ndim", None) != 2 or not hasattr(X, "chunks"):
-            raise UserError(
-                f"{name} is no dask.array with one sample per row; make one with to_dask_array(lengths=True)."
-            )
-        if np.isnan(X.shape).any():
-            raise UserError(
-                f"{name} has chunks of unknown size; compute them with X.compute_chunk_sizes(), or "
-                "to_dask_array(lengths=True)."
-            )
-        if 0 in X.shape:
-            raise UserError(f"{name} is empty (shape {X.shape}); at least one row and one column are needed.")
-        check_real(X.dtype, name)
-        self.client = _client(name)
+    def __init__(self, X: Any, name: str, *, allow_nan: bool = False) -> None:
+        X = by_rows(X, name)
+        self.client, self.allow_nan = _client(name), allow_nan
         self.name, self.shape = name, tuple(map(int, X.shape))
         self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
-        self.array = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-        self.starts = np.concatenate([[0], np.cumsum(self.array.chunks[0])]).astype(np.int64)
-        self.blocks = list(self.array.to_delayed().ravel())
+        self.starts = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
+        self.blocks = list(X.to_delayed().ravel())
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -75,9 +69,11 @@ class Chunks:
         return [slice(int(a), int(b)) for a, b in zip(self.starts, self.starts[1:])]
 
     def __getitem__(self, which: Any) -> Array:
-        """The rows ``which``, on the client: for samples of rows alone."""
-        rows = np.arange(len(self))[which]
-        return np.concatenate([part for part, _ in self.each(_take, self.parts(rows))])
+        """The rows ``which`` (m, p), on the client: for samples of rows alone."""
+        rows, place = np.unique(np.arange(len(self))[which], return_inverse=True)
+        if not len(rows):
+            return np.empty((0, self.shape[1]), self.dtype)
+        return np.concatenate(self.each(_take, self.parts(rows)))[place]
 
     def parts(self, rows: Array) -> dict[int, Array]:
         """Sorted row numbers as row numbers within each chunk that holds any of them."""
@@ -93,11 +89,11 @@ class Chunks:
 
         call = delayed(_on_chunk, name=f"{function.__name__.strip('_')}", pure=False)
         token = f"{function.__name__.strip('_')}-{np.random.default_rng().integers(2**62):x}"
-        tasks = {
-            k: call(self.blocks[k], self.dtype, self.name, int(self.starts[k]), function, argument, shared,
-                    dask_key_name=f"{token}-{k}")
-            for k, argument in arguments.items()
-        }  # fmt: skip
+        tasks = {}
+        for k, argument in arguments.items():
+            name = None if self.allow_nan else f"{self.name} (from row {self.starts[k]})"
+            given = self.blocks[k], self.dtype, name, function, argument, shared
+            tasks[k] = call(*given, dask_key_name=f"{token}-{k}")
         return dict(zip(tasks, self.client.compute(list(tasks.values()))))
 
     def each(self, function: Callable[..., Any], arguments: dict[int, Any] | None = None, *shared: Any) -> list[Any]:
@@ -122,6 +118,72 @@ class Chunks:
 
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 GiB"}):
             return self.client.submit(_unchanged, value, pure=False)
+
+
+def by_rows(X: Any, name: str) -> Any:
+    """X as a ``dask.array`` that is divided by rows alone.
+
+    Raises
+    ------
+    UserError
+        If X is no matrix of numbers with a known number of rows in each chunk.
+    """
+    if getattr(X, "ndim", None) != 2 or not hasattr(X, "chunks"):
+        raise UserError(f"{name} is no dask.array with one sample per row; make one with to_dask_array(lengths=True).")
+    if np.isnan(X.shape).any():
+        raise UserError(
+            f"{name} has chunks of unknown size; compute them with X.compute_chunk_sizes(), or "
+            "to_dask_array(lengths=True)."
+        )
+    if 0 in X.shape:
+        raise UserError(f"{name} is empty (shape {X.shape}); at least one row and one column are needed.")
+    check_real(X.dtype, name)
+    return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+
+
+def in_chunks(X: Array) -> Any:
+    """Rows X (n, p) of this process as a ``dask.array``."""
+    import dask.array as da
+
+    return da.from_array(X, chunks=(max(1, _CHUNK_BYTES // (X.shape[1] * X.itemsize)), -1))
+
+
+def map_rows(function: Callable[[Array], Any], X: Any, example: Array) -> Any:
+    """``function`` applied to each chunk of the ``dask.array`` X, as a lazy ``dask.array``.
+
+    ``example`` is the function's result for one row: it tells the shape and the type of the others.
+    """
+    import dask.array as da
+    from dask import delayed
+
+    X = by_rows(X, "X")
+    shared = delayed(function, pure=False, traverse=False)
+    call = delayed(_apply, name=function.__name__, pure=False)
+    parts = [
+        da.from_delayed(call(shared, block), (int(n), *example.shape[1:]), example.dtype)
+        for block, n in zip(X.to_delayed().ravel(), X.chunks[0])
+    ]
+    return da.concatenate(parts)
+
+
+def encode_chunks(coding: Callable[..., Any], X: Any, D: Array, init: Any = None) -> tuple[Any, Any, Any]:
+    """Codes (n, r), gaps (n,) and the number of iterations of the rows of a ``dask.array`` X, all lazy.
+
+    ``coding(X, D, init)`` returns the codes of a chunk. The chunks of codes are CSR arrays.
+    """
+    import dask.array as da
+    from dask import delayed
+
+    X = by_rows(X, "X")
+    dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+    starts = [None] * X.numblocks[0] if init is None else list(init.rechunk((X.chunks[0], -1)).to_delayed().ravel())
+    shared = delayed(D, pure=False, traverse=False)
+    call = delayed(_encode, name="sparse_encode", pure=False)
+    found = [call(coding, block, shared, start) for block, start in zip(X.to_delayed().ravel(), starts)]
+    meta = sp.csr_array((0, 0), dtype=dtype)
+    A = [da.from_delayed(part[0], (int(n), len(D)), dtype, meta=meta) for part, n in zip(found, X.chunks[0])]
+    gap = [da.from_delayed(part[1], (int(n),), np.float64) for part, n in zip(found, X.chunks[0])]
+    return da.concatenate(A), da.concatenate(gap), delayed(max)([part[2] for part in found])
 
 
 def total(client: Any, parts: Sequence[Any], add: Callable[[list[Any]], Any]) -> Any:
@@ -194,6 +256,17 @@ def _client(name: str) -> Any:
         ) from None
 
 
+def _apply(function: Callable[[Array], Any], X: Array) -> Any:
+    with one_thread():
+        return function(X)
+
+
+def _encode(coding: Callable[..., Any], X: Array, D: Array, init: Any) -> tuple[Any, Array, int]:
+    with one_thread():
+        codes = coding(X, D, init.toarray() if sp.issparse(init) else init)
+        return compressed(codes.A), codes.gap, codes.n_iter
+
+
 def _sum(parts: list[Any]) -> Any:
     out = parts[0]
     for part in parts[1:]:
@@ -205,15 +278,16 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-def _take(X: Array, rows: Array) -> tuple[Array, int]:
-    return X[rows], len(rows)
+def _take(X: Array, rows: Array) -> Array:
+    return X[rows]
 
 
 def _on_chunk(
-    X: Any, dtype: Any, name: str, first_row: int, function: Callable[..., Any], argument: Any, shared: tuple[Any, ...]
+    X: Any, dtype: Any, name: str | None, function: Callable[..., Any], argument: Any, shared: tuple[Any, ...]
 ) -> Any:
     """Run in a worker: check a chunk and call ``function`` on it."""
     with one_thread():
         X = np.ascontiguousarray(X, dtype=dtype)
-        check_no_overflow(X, f"{name} (from row {first_row})", allow_tiny=True)
+        if name is not None:
+            check_no_overflow(X, name, allow_tiny=True)
         return function(X, argument, *shared)

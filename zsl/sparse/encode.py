@@ -7,14 +7,15 @@ import inspect
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Protocol
+from functools import cache, partial
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from zsl.checks import Array, Count, NonNegative, Positive, as_matrix, check_arguments, check_no_overflow, row_squares
 from zsl.errors import UserError
+from zsl.sparse.chunks import encode_chunks, is_chunked
 from zsl.sparse.kernels.products import check_not_forked
 from zsl.sparse.problem import Codes, largest_penalty
 
@@ -46,7 +47,9 @@ def sparse_encode(
     Parameters
     ----------
     X : (n, p)
-        Samples, one per row; float32 or float64, which is the precision of the result.
+        Samples, one per row; float32 or float64, which is the precision of the result. Of a ``dask.array`` each chunk
+        of rows is coded by itself, and the three results are lazy: ``A`` and ``gap`` are dask arrays, the chunks of
+        ``A`` CSR arrays.
     D : (r, p)
         Dictionary, one atom per row: the transpose of the paper's ``D_x``.
     lam : float >= 0
@@ -87,6 +90,9 @@ def sparse_encode(
     """
     check_not_forked()
     check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter, "rough": rough})
+    if is_chunked(X):
+        settings = {"lam": lam, "solver": solver, "tol": tol, "max_iter": max_iter, "rough": rough}
+        return Codes(*encode_chunks(partial(_encode_chunk, settings), X, as_matrix(D, "D", n_columns=X.shape[1]), init))
     X = as_matrix(X, "X", finite=False)
     check_no_overflow(X, "X", allow_tiny=True)
     solve = solver if callable(solver) else _solver(solver)
@@ -120,6 +126,10 @@ class Coding:
 def _hint(solve: Callable[..., Codes], rough: float) -> dict[str, float]:
     """The argument ``rough``, for a solver that has it."""
     return {"rough": rough} if rough and "rough" in inspect.signature(solve).parameters else {}
+
+
+def _encode_chunk(settings: dict[str, Any], X: Array, D: Array, init: Array | None) -> Codes:
+    return sparse_encode(X, D, init=init, **settings)
 
 
 def _usable_init(init: Array, dtype: DTypeLike) -> Array:

@@ -1,0 +1,58 @@
+"""Statistics of the columns of features that lie in chunks on a Dask cluster, as sums over the chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from zsl.checks import Array
+from zsl.sparse.chunks import Chunks
+
+Prepare = Callable[[Array], Array]
+
+
+def known_means(X: Chunks) -> Array:
+    """(p,) means of the values of each column that are not missing; NaN where all are."""
+    total, n = X.sum(_sums_of_known)
+    with np.errstate(invalid="ignore"):
+        return total / n
+
+
+def moments(X: Chunks, prepare: Prepare) -> tuple[Array, Array, Array]:
+    """Mean, standard deviation and largest size (p,) of each column of the prepared rows."""
+    mean = X.sum(_sum_of, None, prepare) / len(X)
+    squares = X.sum(_squares_around, None, prepare, mean)
+    return mean, np.sqrt(squares / len(X)), np.max(X.each(_largest, None, prepare), axis=0)
+
+
+def principal_axes(X: Chunks, prepare: Prepare, n: int) -> Array:
+    """(n, p) the first principal axes of the prepared rows, whose columns have the mean zero.
+
+    Of the two signs of an axis that one is taken at which the entry of largest size is positive, as in scikit-learn.
+    """
+    vectors = np.linalg.eigh(X.sum(_products, None, prepare) / (len(X) - 1))[1][:, ::-1].T[:n]
+    signs = np.sign(vectors[np.arange(n), np.abs(vectors).argmax(axis=1)])
+    return vectors * signs[:, None]
+
+
+def _sums_of_known(X: Array, _: None) -> Array:
+    known = ~np.isnan(X)
+    return np.stack([np.where(known, X, 0).sum(axis=0, dtype=np.float64), known.sum(axis=0)])
+
+
+def _sum_of(X: Array, _: None, prepare: Prepare) -> Array:
+    return prepare(X).sum(axis=0, dtype=np.float64)
+
+
+def _squares_around(X: Array, _: None, prepare: Prepare, mean: Array) -> Array:
+    return np.square(prepare(X) - mean).sum(axis=0)
+
+
+def _largest(X: Array, _: None, prepare: Prepare) -> Array:
+    return np.abs(prepare(X)).max(axis=0)
+
+
+def _products(X: Array, _: None, prepare: Prepare) -> Array:
+    V = prepare(X)
+    return V.T @ V

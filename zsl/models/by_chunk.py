@@ -1,0 +1,44 @@
+"""Methods of fitted models on images that lie in chunks on a Dask cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from zsl.sparse.chunks import is_chunked, map_rows
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def by_chunk(method: F) -> F:
+    """Let a method that takes images X (L, p), each on its own, also take a ``dask.array``, and then return one.
+
+    Nothing is computed at once: the result is a task for each chunk of rows, with the fitted model in it, but without
+    its training data.
+    """
+
+    @wraps(method)
+    def applied(self: Any, X: Any, *others: Any, **named: Any) -> Any:
+        if not is_chunked(X):
+            return method(self, X, *others, **named)
+        light = copy(self)
+        for name in getattr(self, "training_only", ()):
+            vars(light).pop(name, None)
+        example = method(light, np.ones((1, X.shape[1]), X.dtype), *others, **named)
+        return map_rows(Applied(method.__name__, light, others, named), X, example)
+
+    return cast(F, applied)
+
+
+class Applied:
+    """A method of a fitted model with all arguments but the images."""
+
+    def __init__(self, name: str, model: Any, others: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self.__name__, self.model, self.others, self.named = name, model, others, named
+
+    def __call__(self, X: Any) -> Any:
+        return getattr(self.model, self.__name__)(X, *self.others, **self.named)
