@@ -30,6 +30,7 @@ from zsl.model_selection.decision import Decision, decide
 from zsl.models.averaged import AveragedDictionaries
 from zsl.models.base import alike, check_model, fit_all
 from zsl.runs import model_file
+from zsl.sparse.chunks import by_rows, is_chunked
 
 Classes: TypeAlias = str | Sequence[Hashable] | pd.DataFrame | Mapping[Hashable, Sequence[float]]
 

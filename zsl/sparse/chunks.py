@@ -54,6 +54,8 @@ class Chunks:
 
     def __init__(self, X: Any, name: str, *, allow_nan: bool = False) -> None:
         X = by_rows(X, name)
+        if 0 in X.shape:
+            raise UserError(f"{name} is empty (shape {X.shape}); at least one row and one column are needed.")
         self.client, self.allow_nan = _client(name), allow_nan
         self.name, self.shape = name, tuple(map(int, X.shape))
         self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
@@ -89,6 +91,7 @@ class Chunks:
 
         call = delayed(_on_chunk, name=f"{function.__name__.strip('_')}", pure=False)
         token = f"{function.__name__.strip('_')}-{np.random.default_rng().integers(2**62):x}"
+        shared = tuple(value if hasattr(value, "key") else _Sealed(value) for value in shared)
         tasks = {}
         for k, argument in arguments.items():
             name = None if self.allow_nan else f"{self.name} (from row {self.starts[k]})"
@@ -135,8 +138,6 @@ def by_rows(X: Any, name: str) -> Any:
             f"{name} has chunks of unknown size; compute them with X.compute_chunk_sizes(), or "
             "to_dask_array(lengths=True)."
         )
-    if 0 in X.shape:
-        raise UserError(f"{name} is empty (shape {X.shape}); at least one row and one column are needed.")
     check_real(X.dtype, name)
     return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
 
@@ -274,6 +275,13 @@ def _sum(parts: list[Any]) -> Any:
     return out
 
 
+class _Sealed:
+    """An argument into which Dask does not look for futures; it cannot take estimators apart."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 def _unchanged(value: Any) -> Any:
     return value
 
@@ -290,4 +298,4 @@ def _on_chunk(
         X = np.ascontiguousarray(X, dtype=dtype)
         if name is not None:
             check_no_overflow(X, name, allow_tiny=True)
-        return function(X, argument, *shared)
+        return function(X, argument, *(s.value if isinstance(s, _Sealed) else s for s in shared))
