@@ -10,14 +10,14 @@ from typing import Any
 
 # What each kind of top-level key is for. A key that is in none of these groups decides a result.
 PLACES = ("output_dir", "data_dir", "cache_dir", "tracking", "threads", "skip_existing", "save_model",
-          "save_precision", "save_predictions", "figures", "allow_targets", "experiment", "cell")  # fmt: skip
+          "save_precision", "save_predictions", "figures", "allow_targets", "experiment", "cell", "dask")  # fmt: skip
 """Keys that say where things are and how the work is organised: none of them changes a number."""
 DATA = ("dataset", "split", "subset")
 """Keys that decide which data is used; in a run's digest the content of the data stands for them."""
 TUNABLE = ("model", "solver", "inference", "feature", "dataset.semantics")
 """What tuning may change; everything else decides what the folds are made of."""
-OF_A_MODEL = ("grid", "needs", "checkpoint", "checkpoint_minutes")
-"""Keys of a model that do not change its result: the grid of tuning, a package it needs, and interruption."""
+OF_A_MODEL = ("grid", "needs", "checkpoint", "checkpoint_minutes", "backend")
+"""Keys of a model that do not change its result: the grid of tuning, a package it needs, interruption, and where."""
 DESCRIPTIVE = ("_target_", "_partial_", "datasets", "grid", "needs")
 """Keys of a YAML file that describe the file; they are no arguments of what it builds."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zsl.data.dataset import ZeroShotData
 from zsl.data.labelled import set_aside
+from zsl.experiment.cluster import cluster
 from zsl.experiment.figures import draw
 from zsl.experiment.loading import load
 from zsl.experiment.outcome import Clock, evaluate
@@ -62,7 +63,7 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
         existing = out.start(setup.config, setup.tracker, digest(setup.config, data.identity), name)
         if existing is not None:
             return existing
-        with steady_products(setup, data):
+        with steady_products(setup, data), cluster(setup.config):
             clock = Clock()
             setup, selection = select(setup, data)
             clock.lap("tune")

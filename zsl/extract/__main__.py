@@ -1,7 +1,8 @@
 """Images to features: ``zsl extract IMAGES --to FILE.npz --network lite0``.
 
 The file holds ``features`` (n, d) float32, ``labels`` counted from 1, ``class_names``, ``files``, ``skipped`` (images
-that could not be read) and ``network`` (what made the features, as JSON); ``dataset=tabular`` reads it.
+that could not be read) and ``network`` (what made the features, as JSON); ``dataset=tabular`` reads it. A folder
+``NAME.zarr`` has the same arrays, and is written and read a chunk of rows at a time.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import argparse
 import hashlib
 import json
 import logging
+import os
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,8 @@ log = logging.getLogger(__name__)
 
 # Sides of the square that --size may set: networks shrink it up to 32-fold, and a batch must fit into memory.
 _SIZES = (32, 2048)
+# Rows of a chunk in a .zarr folder.
+_CHUNK_ROWS = 8192
 
 
 def extract(
@@ -42,7 +47,7 @@ def extract(
     workers: int = 1,
     progress: bool = False,
 ) -> list[str]:
-    """Write the features of every readable image, in order, to ``target`` (``.npz``).
+    """Write the features of every readable image, in order, to ``target`` (``.npz`` or ``.zarr``).
 
     Finished batches are kept beside the target (``NAME.part``). After a kill the same call goes on from there, and ends
     in the same numbers.
@@ -81,8 +86,10 @@ def extract(
 
 def check_target(target: Path) -> None:
     """Raise a UserError if features cannot be written to ``target``."""
-    if target.suffix != ".npz":
-        raise UserError(f"--to {target}: the name must end in .npz.")
+    if target.suffix not in (".npz", ".zarr"):
+        raise UserError(f"--to {target}: the name must end in .npz, or in .zarr for a folder that is read in chunks.")
+    if target.suffix == ".zarr" and find_spec("zarr") is None:
+        raise UserError(f"--to {target} needs the package zarr; pip install 'zsl-cdl[dask]', or write to an .npz.")
     if target.exists():
         raise UserError(f"{target} exists already and is not overwritten; remove it or choose another name.")
 
@@ -111,10 +118,8 @@ def _extract(
         features = _features(network, pixels)
         with atomic(file) as part:
             np.savez(part, rows=np.array(found, dtype=np.int64), features=features)
-    done = [
-        (need(batch, "rows", file), need(batch, "features", file)) for file in batches for batch in [read_npz(file)]
-    ]
-    rows = np.concatenate([rows for rows, _ in done])
+    rows = np.concatenate([need(read_npz(file, ["rows"]), "rows", file) for file in batches])
+    parts = (need(read_npz(file, ["features"]), "features", file) for file in batches)
     if not len(rows):
         raise UserError(f"{images.root}: none of the {n} images can be read; see the messages above.")
     classes = [images.classes[i] for i in rows]
@@ -123,14 +128,42 @@ def _extract(
     labels = classes if "" in classes else [names.index(c) + 1 for c in classes]
     there = set(rows.tolist())
     skipped = [*(f for i, f in enumerate(images.files) if i not in there), *images.nameless]
-    with atomic(target) as part:
-        np.savez(
-            part, features=np.concatenate([features for _, features in done]), labels=np.array(labels),
-            class_names=np.array(names, dtype=str), files=np.array([images.files[i] for i in rows]),
-            skipped=np.array(skipped, dtype=str), network=np.array(json.dumps(network.record)),
-        )  # fmt: skip
+    arrays = {
+        "labels": np.array(labels), "class_names": np.array(names, dtype=str),
+        "files": np.array([images.files[i] for i in rows]), "skipped": np.array(skipped, dtype=str),
+        "network": np.array([json.dumps(network.record)]),
+    }  # fmt: skip
+    if target.suffix == ".zarr":
+        write_zarr(work / target.name, (len(rows), network.dimensions), parts, arrays)
+        os.replace(work / target.name, target)
+    else:
+        with atomic(target) as part:
+            np.savez(part, features=np.concatenate(list(parts)), **arrays)  # type: ignore[arg-type]
     shutil.rmtree(work)
     return skipped
+
+
+def write_zarr(place: Path, shape: tuple[int, int], features: Iterable[Array], arrays: dict[str, Array]) -> None:
+    """Write a Zarr group (format 2): ``features`` of this shape from its batches, chunk by chunk, and other arrays.
+
+    No more than a chunk and a batch of features is in memory.
+    """
+    import zarr
+
+    shutil.rmtree(place, ignore_errors=True)
+    group = zarr.open_group(place, mode="w", zarr_format=2)
+    for name, array in arrays.items():
+        if array.size:
+            group.create_array(name, data=array)
+    rows = min(_CHUNK_ROWS, shape[0])
+    out = group.create_array("features", shape=shape, chunks=(rows, shape[1]), dtype=np.float32)
+    held, start = np.empty((0, shape[1]), np.float32), 0
+    for batch in features:
+        held = np.concatenate([held, batch])
+        while len(held) >= rows or (len(held) and start + len(held) == shape[0]):
+            part, held = held[:rows], held[rows:]
+            out[start : start + len(part)] = part
+            start += len(part)
 
 
 def stamps(files: Iterable[Path]) -> list[tuple[str, int, int]]:
@@ -205,7 +238,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0, 1 after a sentence on what is wrong, or 130 after Ctrl-C."""
     parser = Parser("zsl extract", description="Images to features.")
     parser.add_argument("images", metavar="IMAGES", type=Path, help="a folder with one folder of images per class")
-    parser.add_argument("--to", metavar="FILE.npz", type=Path, help="default: the network's name in IMAGES")
+    parser.add_argument("--to", metavar="FILE.npz", type=Path,
+                        help="or NAME.zarr, for reading in chunks; default: the network's name in IMAGES")  # fmt: skip
     parser.add_argument("--list", metavar="FILE", type=Path, help="the images instead: lines PATH or PATH<TAB>CLASS")
     parser.add_argument("--batch-size", type=int, default=32, metavar="N")
     add_flags(parser, "lite0")

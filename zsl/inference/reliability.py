@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment, minimize_scalar
@@ -35,7 +35,7 @@ def needed_statistics(
     """
     if not any(rule.asks_for("statistics", model) for rule in rules):
         return None
-    X = Chunks(X, "X") if is_chunked(X) else X
+    X = cast(Array, Chunks(X, "X")) if is_chunked(X) else X
     statistics = seen_statistics(model, X, y, Z)
     if not any(rule.asks_for("reliability", model) for rule in rules):
         return statistics

@@ -7,6 +7,7 @@ classifier can be stored without any training image.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,7 +125,7 @@ def seen_statistics(model: Any, X: Array, y: Array, Z: Array) -> SeenStatistics:
             A = sp.csr_array(model.codes(X).A) if A is None else A
             parts = [sp.csr_array(A[:, i : i + r]) for i in range(0, A.shape[1], r)]
             products = [np.asarray((part.T @ part).todense(), dtype=np.float64) for part in parts]
-            of_classes = [class_sums(part, y, len(n)).toarray() for part in parts]
+            of_classes = [code_sums(part, y, len(n)) for part in parts]
         H = np.stack(products) / len(X)
         V = np.vstack([code_compatibility(part, h, len(X), attributes) for part, h in zip(of_classes, H)])
     return SeenStatistics(W, sums / n[:, None], attributes, kappa, V, H)
@@ -186,7 +187,7 @@ def sum_over(function: Callable[..., Array], X: Array | Chunks, y: Array, *argum
     if isinstance(X, Chunks):
         return X.sum(function, y, *arguments)
     blocks = (slice(i, i + _BLOCK) for i in range(0, len(X), _BLOCK))
-    return sum(function(X[rows], y[rows], *arguments) for rows in blocks)
+    return reduce(np.add, (function(X[rows], y[rows], *arguments) for rows in blocks))
 
 
 def products_of_columns(X: Array, _: Array) -> Array:
@@ -203,4 +204,10 @@ def direction_sums(X: Array, y: Array, W: Array, n_classes: int) -> Array:
 def code_products(X: Array, y: Array, model: Any, n_classes: int) -> Array:
     """``A'A`` (r, r) of the codes A of rows X (m, p), and below it the sums (C, r) of the codes of each class."""
     A = sp.csr_array(model.codes(X).A.astype(np.float64, copy=False))
-    return np.vstack([(A.T @ A).toarray(), class_sums(A, y, n_classes).toarray()])
+    return np.vstack([(A.T @ A).toarray(), code_sums(A, y, n_classes)])
+
+
+def code_sums(A: sp.csr_array, y: Array, n_classes: int) -> Array:
+    """(C, r) sums of the codes A (m, r) of each class."""
+    sums: sp.csr_array = class_sums(A, y, n_classes)
+    return sums.toarray()

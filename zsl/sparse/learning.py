@@ -56,6 +56,14 @@ class Task(Protocol):
         """Return atoms that replace ``which`` in D, one made from each row of ``sources``."""
         ...
 
+    def part(self, which: slice) -> Task:
+        """Return the same problem for the rows ``which`` alone, without the rows, which ``over`` adds on a worker."""
+        ...
+
+    def over(self, X: Array) -> Task:
+        """Return the same problem with images X."""
+        ...
+
     def products(self, which: slice, A: sp.csr_array) -> Array:
         """Return an array that is summed over the last pass; A are the codes of the rows ``which``."""
         ...

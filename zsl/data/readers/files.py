@@ -125,10 +125,12 @@ def _encoding(start: bytes) -> str:
 
 @contextlib.contextmanager
 def reading(path: Path, kind: str) -> Iterator[bytes]:
-    """Give the first bytes of a file, and turn what a library raises while it reads the file into a UserError."""
+    """Give the first bytes of a file (none of a folder), and turn what a library raises meanwhile into a UserError."""
     try:
-        with path.open("rb") as f:
-            start = f.read(1024)
+        start = b""
+        if not path.is_dir():
+            with path.open("rb") as f:
+                start = f.read(1024)
     except OSError as error:
         raise _unreadable(path, error) from None
     try:

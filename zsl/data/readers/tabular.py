@@ -13,6 +13,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.data.cache import Folder
+from zsl.data.readers.chunked import read_zarr
 from zsl.data.readers.columns import Columns, number_columns, read_csv, without_numbering
 from zsl.data.readers.features import NAME_KEYS, as_float32
 from zsl.data.readers.files import as_text, need, read_lines, read_npy, read_npz, reading
@@ -43,7 +44,8 @@ def load(
     Parameters
     ----------
     features : file
-        ``.npz`` (``features`` n x d; optional ``labels``, ``class_names``, ``files``), ``.npy`` (n x d), ``.csv`` or
+        ``.npz`` (``features`` n x d; optional ``labels``, ``class_names``, ``files``) or a ``.zarr`` folder of the same
+        arrays, ``.npy`` (n x d), ``.csv`` or
         ``.parquet`` (numeric columns; a column ``label`` or ``class`` holds class names, ``file`` image names). Of a
         folder, the file ``FEATURE.npz`` in it.
     attributes : file
@@ -132,7 +134,7 @@ def read_features(path: Path) -> tuple[Array, tuple[str, ...], str]:
     UserError
         For a file that is missing, of another kind, or unreadable.
     """
-    if not path.is_file():
+    if not path.is_file() and path.suffix != ".zarr":
         raise UserError(f"there is no file {path}; give a file of features, or a folder of images.")
     # Labels are not wanted, so they need no names either.
     found = _read(Folder(path.parent, "off"), path, labelled=False)
@@ -177,6 +179,8 @@ def _as_whole(label: str) -> str:
 
 def _existing(folder: Folder, file: str, key: str, inside: str | None = None) -> Path:
     path = folder / str(Path(file).expanduser())
+    if path.is_dir() and path.suffix == ".zarr":
+        return path
     if path.is_dir() and inside is not None:
         if not (path / inside).is_file():
             there = ", ".join(sorted(p.stem for p in path.glob("*.npz"))) or "none"
@@ -203,19 +207,24 @@ def _read(folder: Folder, path: Path, *, labelled: bool = True) -> Any:
         suffix = path.suffix.lower()
         if suffix == ".npy":
             return {"features": as_float32(read_npy(path), path)}
-        if suffix == ".npz":
-            return _from_npz(path, labelled)
+        if suffix in {".npz", ".zarr"}:
+            return _from_arrays(path, labelled)
         if suffix in {".csv", ".parquet"}:
             return _from_columns(path)
         raise UserError(
-            f"dataset.features={path}: {path.suffix or 'no suffix'}; .npz, .npy, .csv or .parquet is needed."
+            f"dataset.features={path}: {path.suffix or 'no suffix'}; .npz, .zarr, .npy, .csv or .parquet is needed."
         )
 
-    return folder.cached(f"tabular-{path.name}", [path], make)
+    files = sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [path]
+    return folder.cached(f"tabular-{path.name}", files, make)
 
 
-def _from_npz(path: Path, labelled: bool) -> dict[str, Array]:
-    stored = read_npz(path, ["features", *(["labels", "class_names"] if labelled else []), *NAME_KEYS, "network"])
+def _from_arrays(path: Path, labelled: bool) -> dict[str, Array]:
+    keys = ["features", *(["labels", "class_names"] if labelled else []), *NAME_KEYS, "network"]
+    if path.suffix.lower() == ".zarr":
+        stored = {key: array for key, array in read_zarr(path, features=True).items() if key in keys}
+    else:
+        stored = read_npz(path, keys)
     stored |= next(({"files": stored[key]} for key in NAME_KEYS if key in stored), {})
     out = {"features": as_float32(need(stored, "features", path), path)}
     if "labels" in stored:

@@ -1,0 +1,305 @@
+"""Rows in chunks on a Dask cluster: the same numbers as in one process, whatever becomes of the workers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import zsl
+from zsl import AveragedDictionaries, CoupledDictionaries, UserError, ZeroShotClassifier, sparse
+from zsl.data.preprocess import Preprocess
+from zsl.data.readers.chunked import open_features, read_names
+from zsl.models import ESZSL
+
+da = pytest.importorskip("dask.array", reason="Dask is not installed: pip install 'zsl-cdl[dask]'")
+distributed = pytest.importorskip("distributed")
+
+N_ROWS = 130  # of a chunk
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two workers, each a process with one thread."""
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Images of twelve classes, their attributes, and four unseen classes."""
+    rng = np.random.default_rng(0)
+    y = np.sort(np.arange(600) % 12)
+    S, W = rng.normal(size=(12, 10)), rng.normal(size=(10, 24))
+    X = S[y] @ W + rng.normal(size=(600, 24))
+    return X / np.linalg.norm(X, axis=1, keepdims=True), y, S[y], rng.normal(size=(4, 10))
+
+
+def chunks(X):
+    return da.from_array(X, chunks=(N_ROWS, 9))  # columns are divided, too
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"init": "pca"},
+        {"atoms": "ridge"},  # whose atoms are drawn again
+        {"batch_size": 100},
+        {"coupling": "joint"},
+        {"coupling": "joint", "batch_size": 100},
+        {"update": "gradient"},
+        {"tol": 0.05, "n_iter": 9},
+    ],
+    ids=str,
+)
+def test_dictionaries_are_those_of_one_process(client, problem, settings):
+    X, *others = problem
+    settings = {"n_atoms": 40, "n_iter": 3, "lam_relative": 0.3, **settings}
+    here = CoupledDictionaries(**settings).fit(X, *others)
+    there = CoupledDictionaries(**settings).fit(chunks(X), *others)
+    for name in ("Dx_", "Dz_", "B_"):
+        assert_allclose(getattr(there, name), getattr(here, name), rtol=0, atol=1e-9)
+    assert there.redrawn_ == here.redrawn_
+    assert there.density_ == here.density_
+    if here.codes_ is None:
+        assert there.codes_ is None
+    else:
+        assert_allclose(there.codes_.compute().toarray(), here.A_, rtol=0, atol=1e-9)
+        assert {type(part).__name__ for part in [there.codes_.blocks[0].compute()]} == {"csr_array"}
+
+
+def test_atoms_that_repeat_others_or_are_not_used_are_drawn_again_alike(client, problem):
+    X, *others = problem
+    X = X.copy()
+    X[300:] = X[:300]  # samples, and so initial atoms, are there twice
+    settings = {"n_atoms": 150, "n_iter": 3, "lam_relative": 0.6, "unseen_weight": "none"}
+    here = CoupledDictionaries(**settings).fit(X, *others)
+    there = CoupledDictionaries(**settings).fit(chunks(X), *others)
+    assert max(here.redrawn_) > 0
+    assert there.redrawn_ == here.redrawn_
+    assert_allclose(there.Dx_, here.Dx_, rtol=0, atol=1e-9)
+
+
+def test_the_number_of_workers_changes_no_bit(client, problem):
+    X, *others = problem
+    settings = {"n_atoms": 40, "n_iter": 2, "lam_relative": 0.3}
+    two = CoupledDictionaries(**settings).fit(chunks(X), *others)
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
+        distributed.Client(cluster, set_as_default=False) as alone,
+        alone.as_current(),
+    ):
+        one = CoupledDictionaries(**settings).fit(chunks(X), *others)
+        assert_array_equal(one.Dx_, two.Dx_)
+        assert_array_equal(one.Dz_, two.Dz_)
+
+
+def test_a_worker_that_is_killed_changes_no_bit(problem):
+    X, *others = problem
+    settings = {"n_atoms": 40, "n_iter": 6, "lam_relative": 0.3}
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        whole = CoupledDictionaries(**settings).fit(chunks(X), *others)
+        before = set(client.scheduler_info()["workers"])
+        again = CoupledDictionaries(solver=DyingSolver(6), **settings).fit(chunks(X), *others)
+        killed = before - set(client.scheduler_info()["workers"])
+    assert killed
+    assert_array_equal(again.Dx_, whole.Dx_)
+    assert_array_equal(again.Dz_, whole.Dz_)
+
+
+class DyingSolver:
+    """A solver whose process ends without a word in its ``after``-th call, once in the life of a cluster."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def __call__(self, X, D, lam, *, init=None, rough=0.0):
+        import os
+
+        from distributed import Variable, get_worker
+
+        try:
+            worker = get_worker()
+        except ValueError:  # on the client
+            return sparse.sparse_encode(X, D, lam, init=init, rough=rough)
+        state = worker.__dict__.setdefault("calls_of_dying_solver", [0])
+        state[0] += 1
+        flag = Variable("died")
+        try:
+            flag.get(timeout=0.01)
+        except TimeoutError:
+            if state[0] == self.after:
+                flag.set(True)
+                os._exit(1)
+        return sparse.sparse_encode(X, D, lam, init=init, rough=rough)
+
+
+def test_a_fit_goes_on_from_its_checkpoint(client, problem, tmp_path, monkeypatch):
+    from zsl.sparse.chunked_learner import ChunkedLearner
+
+    X, *others = problem
+    settings = {"n_atoms": 40, "n_iter": 3, "lam_relative": 0.3}
+    whole = CoupledDictionaries(**settings).fit(chunks(X), *others)
+    step, steps = ChunkedLearner.step, []
+
+    def stops(self):
+        steps.append(self.state.iteration)
+        if len(steps) == 3:
+            raise KeyboardInterrupt
+        step(self)
+
+    model = CoupledDictionaries(checkpoint=str(tmp_path / "ck"), checkpoint_minutes=1e-9, **settings)
+    monkeypatch.setattr(ChunkedLearner, "step", stops)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(chunks(X), *others)
+    model.fit(chunks(X), *others)
+    assert steps == [0, 1, 2, 2, 3]
+    # Codes start anew, so the dictionaries agree to within the tolerance of the codes.
+    assert_allclose(model.Dx_, whole.Dx_, rtol=0, atol=1e-3)
+    assert not list(tmp_path.glob("ck-*"))
+
+
+def test_codes_and_predictions_of_a_chunked_array_are_lazy_and_the_same(client, problem):
+    X, *others = problem
+    X_chunked = chunks(X)
+    model = AveragedDictionaries(n_dictionaries=2, n_atoms=40).fit(X_chunked, *others)
+    codes = model.codes(X_chunked)
+    assert_allclose(codes.A.compute().toarray(), model.codes(X).A, rtol=0, atol=1e-9)
+    assert_allclose(codes.gap.compute(), model.codes(X).gap, rtol=0, atol=1e-9)
+    for fitted in (model, ESZSL().fit(X, *others)):
+        assert_array_equal(fitted.predict(X_chunked).compute(), fitted.predict(X))
+        assert_allclose(fitted.scores(X_chunked).compute(), fitted.scores(X), rtol=0, atol=1e-9)
+    found = sparse.sparse_encode(X_chunked, model.Dx_, 0.1)
+    assert_allclose(found.A.compute().toarray(), sparse.sparse_encode(X, model.Dx_, 0.1).A, rtol=0, atol=1e-12)
+    warm = sparse.sparse_encode(X_chunked, model.Dx_, 0.1, init=found.A)
+    assert warm.n_iter.compute() <= 1 < found.n_iter.compute()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"standardise": True, "power": 0.5}, {"pca": 12, "dtype": "float32"}, {"l2": False, "centre": False}],
+    ids=str,
+)
+def test_preprocessing_is_that_of_one_process(client, problem, settings):
+    X = problem[0].copy()
+    X[5, 3] = np.nan
+    X[:, 7] = np.nan
+    here, there = Preprocess(**settings).fit(X), Preprocess(**settings).fit(chunks(X))
+    assert_allclose(there.transform(chunks(X)).compute(), here.transform(X), rtol=0, atol=1e-6)
+    blocks = Preprocess().fit(chunks(X), blocks=[10, 14])
+    assert_allclose(blocks.transform(X), Preprocess().fit(X, blocks=[10, 14]).transform(X), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("inference", ["inductive", "transductive", "taaw", "aag"])
+def test_the_classifier_is_that_of_one_process(client, inference):
+    data = zsl.load_dataset("digits")
+    names = np.array(data.class_names)
+    table = pd.DataFrame(data.attributes, index=names)
+    y, model = names[data.seen][data.y], AveragedDictionaries(n_dictionaries=2, n_iter=1)
+    here = ZeroShotClassifier(model, inference).fit(data.X, y, table)
+    there = ZeroShotClassifier(model, inference).fit(da.from_array(data.X, chunks=(300, 20)), y, table)
+    X = data.X_unseen[:80]
+    assert_allclose(there.decision_function(X), here.decision_function(X), rtol=0, atol=1e-9)
+
+
+def test_no_chunk_comes_to_the_client(client, problem, monkeypatch):
+    X, *others = problem
+    gathered, gather = [], client.gather
+
+    def watched(futures, *arguments, **named):
+        found = gather(futures, *arguments, **named)
+        gathered.append(found)
+        return found
+
+    monkeypatch.setattr(distributed.Client, "gather", lambda self, *a, **k: watched(*a, **k))
+    CoupledDictionaries(n_atoms=20, n_iter=2, init="random").fit(chunks(X), *others)
+    rows = [part for found in gathered for part in (found if isinstance(found, list) else [found])
+            if getattr(part, "ndim", 0) == 2 and part.shape[1] == X.shape[1] and len(part) > 20]  # fmt: skip
+    assert gathered
+    assert not rows
+
+
+def test_tasks_have_names_that_can_be_read(client, problem):
+    from distributed import get_task_stream
+
+    X, *others = problem
+    with get_task_stream(client) as stream:
+        CoupledDictionaries(n_atoms=20, n_iter=1).fit(chunks(X), *others)
+    names = {str(task["key"]).split("-")[0] for task in stream.data}
+    assert {"code_chunk", "statistics", "codes", "add_statistics", "any_nonzero"} <= names
+
+
+def test_what_is_wrong_is_said_in_a_sentence(client, problem):
+    X, *others = problem
+    bad = X.copy()
+    bad[400, 3] = np.nan
+    with pytest.raises(UserError, match=r"X \(from row 390\) holds nan in row 10, column 3"):
+        CoupledDictionaries(n_atoms=20).fit(da.from_array(bad, chunks=(N_ROWS, -1)), *others)
+    with pytest.raises(UserError, match="only coupled dictionaries learn from"):
+        ESZSL().fit(chunks(X), *others)
+    unknown = chunks(X)[da.from_array(np.ones(600, bool), chunks=100)]
+    with pytest.raises(UserError, match="compute_chunk_sizes"):
+        CoupledDictionaries(n_atoms=20).fit(unknown, *others)
+
+
+def test_without_a_client_a_sentence_says_how_to_make_one(problem, monkeypatch):
+    def no_client():
+        raise ValueError("No global client found and no address provided")
+
+    X, *others = problem
+    monkeypatch.setattr(distributed, "get_client", no_client)
+    with pytest.raises(UserError, match="from distributed import Client"):
+        CoupledDictionaries(n_atoms=20).fit(chunks(X), *others)
+
+
+def test_features_are_opened_from_every_kind_of_file(tmp_path):
+    import h5py
+    import zarr
+
+    X = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    np.save(tmp_path / "one.npy", X)
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    np.save(folder / "a.npy", X[:20])
+    np.save(folder / "b.npy", X[20:])
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["features"] = X
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
+    group.create_array("features", data=X, chunks=(16, 6))
+    group.create_array("labels", data=np.arange(50) % 2 + 1)
+    group.create_array("class_names", data=np.array(["cat", "dog"]))
+    pd.DataFrame(X, columns=list("abcdef")).assign(label="cat").to_parquet(tmp_path / "x.parquet")
+    for name in ("one.npy", "parts", "x.h5", "x.zarr", "x.parquet"):
+        opened = open_features(tmp_path / name, rows=16)
+        assert isinstance(opened, da.Array), name
+        assert_array_equal(opened.compute(), X, err_msg=name)
+    assert read_names(tmp_path / "x.zarr").tolist() == ["cat", "dog"] * 25
+    (tmp_path / "empty").mkdir()
+    for name, message in (("nothing", "there is no file"), ("empty", "none of the kinds")):
+        with pytest.raises(UserError, match=message):
+            open_features(tmp_path / name)
+    (tmp_path / "bad.h5").write_bytes(b"no")
+    with pytest.raises(UserError, match="bad.h5"):
+        open_features(tmp_path / "bad.h5")
+
+
+def test_a_run_learns_on_the_cluster(client, tmp_path):
+    settings = ["dataset=digits", "model.n_dictionaries=1", "model.n_iter=1", "inference=inductive", "tracking=none"]
+    here = zsl.run(zsl.compose(settings))
+    there = zsl.run(zsl.compose([*settings, "model.backend=dask", f"dask.scheduler={client.scheduler.address}"]))
+    assert there.metrics["hit_1"] == here.metrics["hit_1"]
+    assert there.digest == here.digest
+    with pytest.raises(UserError, match=r"set model\.backend=dask"):
+        zsl.run(zsl.compose([*settings, "dask.scheduler=tcp://127.0.0.1:1"]))
+    with pytest.raises(UserError, match="does not answer"):
+        zsl.run(zsl.compose([*settings, "model.backend=dask", "dask.scheduler=no-address"]))
