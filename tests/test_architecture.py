@@ -52,7 +52,7 @@ FENCES = {
     "mlflow": {"tracking", "predict"},
     "matplotlib": {"report"},
     "plotly": {"report"},
-    "torch": {"extract", "models", "describe"},
+    "torch": {"extract", "models", "describe", "sparse"},
     "onnxruntime": {"extract"},
     "torchvision": {"extract"},
     "timm": {"extract"},

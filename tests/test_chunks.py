@@ -289,7 +289,7 @@ def test_features_are_opened_from_every_kind_of_file(tmp_path):
         with pytest.raises(UserError, match=message):
             open_features(tmp_path / name)
     (tmp_path / "bad.h5").write_bytes(b"no")
-    with pytest.raises(UserError, match="bad.h5"):
+    with pytest.raises(UserError, match=r"bad\.h5"):
         open_features(tmp_path / "bad.h5")
 
 

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 
 from conftest import for_any_number_of_threads
-from zsl.config import compose, resolve
+from zsl.config import compose, resolve, without_package
 from zsl.config.objects import build
 from zsl.errors import UserError
 from zsl.sparse import duality_gap, lambda_max, objective, soft_threshold, solver_names, sparse_encode
@@ -28,6 +28,8 @@ PATIENCE = 3000
 
 @pytest.fixture(params=solver_names())
 def solver(request):
+    if request.param in without_package("solver"):
+        pytest.skip("torch is not installed: pip install -e '.[torch]'")
     return request.param
 
 

@@ -48,7 +48,7 @@ def without_package(group: str) -> dict[str, str]:
 
     Examples
     --------
-    >>> without_package("solver")
+    >>> without_package("split")
     {}
     """
     from omegaconf import OmegaConf

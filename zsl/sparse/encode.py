@@ -8,7 +8,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -41,6 +41,7 @@ def sparse_encode(
     tol: Positive = 1e-6,
     max_iter: Count = 10_000,
     rough: NonNegative = 0.0,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
 ) -> Codes:
     r"""Sparse codes of every row of ``X``: ``min_a 1/p |x - a D|^2 + lam/r |a|_1`` (Eq. (5), ``eq:attrAgn``).
 
@@ -66,8 +67,9 @@ def sparse_encode(
         ``(|x| + sum_j |a_j| |d_j|)^2 / p``.
     rough : float >= 0
         A tolerance that may replace a smaller ``tol``, for codes that are a step on the way to others, as in dictionary
-        learning. Of the solvers here only ``"auto"`` uses it, where codes have so many non-zeros that exact ones take
-        long.
+        learning. ``"torch"`` uses it, and ``"auto"`` where codes have so many non-zeros that exact ones take long.
+    device : "auto", "cpu" or "cuda"
+        Where ``solver="torch"`` computes; ``auto`` is the GPU where PyTorch finds one. Other solvers use the CPU.
     max_iter : int >= 1
         A row also stops after this many iterations; its gap then shows how far it is from the minimum.
 
@@ -89,9 +91,9 @@ def sparse_encode(
     (array([[2.5, 0. ]]), True)
     """
     check_not_forked()
-    check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter, "rough": rough})
+    check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter, "rough": rough, "device": device})
     if is_chunked(X):
-        settings = {"lam": lam, "solver": solver, "tol": tol, "max_iter": max_iter, "rough": rough}
+        settings = {"lam": lam, "solver": solver, "tol": tol, "max_iter": max_iter, "rough": rough, "device": device}
         return Codes(*encode_chunks(partial(_encode_chunk, settings), X, as_matrix(D, "D", n_columns=X.shape[1]), init))
     X = as_matrix(X, "X", finite=False)
     check_no_overflow(X, "X", allow_tiny=True)
@@ -105,7 +107,7 @@ def sparse_encode(
         init = _usable_init(as_matrix(init, "init", n_rows=len(X), n_columns=len(D), finite=False), X.dtype)
     lam = min(float(lam), largest_penalty(X.dtype))
     limits = {"tol": float(tol), "max_iter": min(int(max_iter), _MOST_ITERATIONS)}
-    codes = solve(X, D, lam, init=init, **limits, **_hint(solve, float(rough)))
+    codes = solve(X, D, lam, init=init, **limits, **_hint(solve, rough=float(rough), device=device))
     if not isinstance(codes, Codes):
         raise UserError(f"solver={solver} returned {type(codes).__name__}; zsl.sparse.Codes(A, gap, n_iter) is needed.")
     return codes
@@ -120,12 +122,12 @@ class Coding:
 
     def __call__(self, X: Array, D: Array, init: Array | None = None, rough: float = 0.0) -> Codes:
         """The codes; a solver that takes the argument ``rough`` is told that rough codes will do."""
-        return self.solve(X, D, self.lam, init=init, **_hint(self.solve, rough))
+        return self.solve(X, D, self.lam, init=init, **_hint(self.solve, rough=rough))
 
 
-def _hint(solve: Callable[..., Codes], rough: float) -> dict[str, float]:
-    """The argument ``rough``, for a solver that has it."""
-    return {"rough": rough} if rough and "rough" in inspect.signature(solve).parameters else {}
+def _hint(solve: Callable[..., Codes], **arguments: Any) -> dict[str, Any]:
+    """Those of the arguments that are given and that a solver has."""
+    return {name: value for name, value in arguments.items() if value and name in inspect.signature(solve).parameters}
 
 
 def _encode_chunk(settings: dict[str, Any], X: Array, D: Array, init: Array | None) -> Codes:
@@ -154,7 +156,7 @@ def solver_names() -> list[str]:
     Examples
     --------
     >>> solver_names()
-    ['active_set', 'admm', 'auto', 'coordinate', 'fista', 'lars', 'sklearn']
+    ['active_set', 'admm', 'auto', 'coordinate', 'fista', 'lars', 'sklearn', 'torch']
     """
     from zsl.sparse import solvers
 

@@ -25,22 +25,22 @@ from zsl.sparse.kernels.splitting import rounds
 from zsl.sparse.problem import Codes, certificate, scale
 
 # Numbers of rows: of a block, whose rows go through the rounds together, and of the first block, which settles rho.
-_BLOCK, _FIRST_BLOCK = 2048, 256
+BLOCK, _FIRST_BLOCK = 2048, 256
 # Rounds between two certificates; a certificate costs as much as three or four rounds.
-_FIRST, _FEWEST, _MOST = 10, 5, 30
+_FIRST, _FEWEST, MOST = 10, 5, 30
 # A gap falls by at least this in a typical round, in natural logarithms.
 _FALL = 0.2
 # Over-relaxation (Eckstein & Bertsekas 1992); more than 1.8 makes the last digits slow.
-_RELAX = 1.8
+RELAX = 1.8
 # For this tolerance and larger ones, rounds run in single precision.
-_LOOSE = 1e-7
+LOOSE = 1e-7
 # The first rho is this multiple of t, the penalty, over the root mean square of the codes.
-_PENALTY = 0.8
+PENALTY = 0.8
 # A code needs the fewest rounds if the balance (:func:`zsl.sparse.kernels.splitting.rounds`) is 0.3 to 1.5 after the
 # first rounds; this was measured with 60 to 900 non-zeros, for atoms that are samples and for learned ones. Where the
-# balance is off by more than _NEAR at the first check, or by more than _FAR later, rho is multiplied by the balance to
-# the power _POWER.
-_POWER, _NEAR, _FAR = 0.75, 1.3, 10.0
+# balance is off by more than NEAR at the first check, or by more than FAR later, rho is multiplied by the balance to
+# the power POWER.
+POWER, NEAR, FAR = 0.75, 1.3, 10.0
 
 
 def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int) -> Codes:
@@ -55,7 +55,7 @@ def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max
     while start < len(X):
         rows = slice(start, start + size)
         n_iter = max(n_iter, splitting.improve(X[rows], A[rows], gap[rows]))
-        start, size = start + size, _BLOCK
+        start, size = start + size, BLOCK
     return Codes(A, gap, n_iter)
 
 
@@ -67,7 +67,7 @@ class _Splitting:
     def __init__(self, D: Array, lam: float, tol: float, max_iter: int) -> None:
         r, p = D.shape
         self.lam, self.tol, self.max_iter, self.t = lam, tol, max_iter, lam * p / (2 * r)
-        self.dtype: type = np.float32 if tol >= _LOOSE else np.float64
+        self.dtype: type = np.float32 if tol >= LOOSE else np.float64
         self.D = D.astype(np.float64, copy=False)
         self.G = gram(D.astype(self.dtype, copy=False))
         self.mean = float(np.trace(self.G)) / r
@@ -88,13 +88,13 @@ class _Splitting:
         if not self.rho:
             # For codes that are zero the size of an entry is a guess, as if all atoms were used equally.
             size = float(np.sqrt(np.mean(np.square(z, dtype=np.float64)))) or 0.5 / math.sqrt(self.mean * len(self.G))
-            self._set(_PENALTY * float(t.mean()) / size)
+            self._set(PENALTY * float(t.mean()) / size)
         # The dual variables that belong to z: the penalty with the sign of z, or the correlation where z is zero.
         u = np.where(z != 0, np.sign(z) * t[:, None], np.clip(Q, -t[:, None], t[:, None])).astype(self.dtype)
         n_iter, since, steps, last = 0, 0, self.steps, gap[todo] / limit[todo]
         while todo.size and n_iter < self.max_iter:
             steps = min(steps, self.max_iter - n_iter)
-            balance = rounds(Q.astype(self.dtype), z, u, self.inverse, t.astype(self.dtype), self.rho, _RELAX, steps)
+            balance = rounds(Q.astype(self.dtype), z, u, self.inverse, t.astype(self.dtype), self.rho, RELAX, steps)
             n_iter, since, self.checks = n_iter + steps, since + steps, self.checks + 1
             codes = (z * length[:, None]).astype(A.dtype)
             now, Q = certificate(X[todo], self.D, codes, self.lam)
@@ -103,14 +103,14 @@ class _Splitting:
             A[todo[better]], gap[todo[better]] = codes[better], now[better]
             alive = gap[todo] > limit[todo]
             ratio = (now / limit[todo])[alive]
-            steps, last = _next_steps(steps, last[alive], ratio), ratio
+            steps, last = next_steps(steps, last[alive], ratio), ratio
             todo, z, u, t, length = todo[alive], z[alive], u[alive], t[alive], length[alive]
             Q = Q[alive] / length[:, None]
             if alive.mean() > 0.5:
-                self.steps = min(since + steps, _MOST)  # for the next block
+                self.steps = min(since + steps, MOST)  # for the next block
             # Convergence needs that rho stops changing.
-            if todo.size and n_iter < 1000 and max(balance, 1 / balance) > (_NEAR if self.checks == 1 else _FAR):
-                self._set(self.rho * min(max(balance, 0.1), 10.0) ** _POWER)
+            if todo.size and n_iter < 1000 and max(balance, 1 / balance) > (NEAR if self.checks == 1 else FAR):
+                self._set(self.rho * min(max(balance, 0.1), 10.0) ** POWER)
                 since, steps = 0, min(steps, _FIRST)
         return n_iter
 
@@ -135,10 +135,10 @@ def _inverse(G: Array, rho: float) -> Array:
     return lower + np.tril(lower, -1).T
 
 
-def _next_steps(steps: int, before: Array, now: Array) -> int:
+def next_steps(steps: int, before: Array, now: Array) -> int:
     """The rounds until four of five rows are done, if their gaps go on falling as that of the median row did."""
     if not len(now):
         return steps
     fall = float(np.median(np.log(np.maximum(before, 1e-300) / now))) / steps
     need = float(np.quantile(np.log(now), 0.8)) / max(fall, _FALL)
-    return int(np.clip(math.ceil(need), _FEWEST, _MOST))
+    return int(np.clip(math.ceil(need), _FEWEST, MOST))
