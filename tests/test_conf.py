@@ -42,6 +42,8 @@ def test_every_option_starts_with_a_comment_that_says_what_it_is():
 
 @pytest.mark.parametrize("solver", options("solver"))
 def test_solver_runs_the_pipeline(solver):
+    if solver in without_package("solver"):
+        pytest.skip("torch is not installed: pip install -e '.[torch]'")
     result = run(compose(["dataset=synthetic", f"solver={solver}", "model.n_iter=2", "inference=aag"]))
     assert result.metrics["acc_class"] > 0.5
 
@@ -59,7 +61,8 @@ def test_experiment_composes(experiment):
 
 def test_smoke_names_every_solver():
     sweep = OmegaConf.load(conf_dir() / "experiment" / "smoke.yaml").hydra.sweeper.params
-    assert sorted(sweep.solver.split(",")) == options("solver")
+    # The experiment runs with the packages that every installation has.
+    assert [*sweep.solver.split(","), "torch"] == options("solver")
 
 
 def resolve_option(group, option):

@@ -414,3 +414,11 @@ def test_penalties_are_looked_at(lam):
     for function in (objective, duality_gap):
         with pytest.raises(UserError, match="lam="):
             function(X, D, A, lam)
+
+
+def test_torch_is_asked_for_where_it_is_not_installed(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UserError, match=r"solver=torch needs PyTorch; pip install 'zsl-cdl\[torch\]'"):
+        sparse_encode(np.ones((5, 8)), np.eye(8), 0.1, solver="torch")

@@ -13,7 +13,8 @@ import scipy.sparse as sp
 
 from zsl.checks import Array, Count, Positive, check_fields
 from zsl.models.base import check_fitted
-from zsl.models.coupled import MAX_ATOMS, CoupledDictionaries, default_n_atoms
+from zsl.models.coupled import CoupledDictionaries
+from zsl.models.initial_atoms import MAX_ATOMS, default_n_atoms
 from zsl.sparse import Codes
 from zsl.sparse.chunks import encode_chunks, is_chunked
 

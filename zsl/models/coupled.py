@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -19,7 +18,7 @@ from zsl.linalg import squared_distances
 from zsl.models.base import PredictMixin, check_fitted
 from zsl.models.by_chunk import by_chunk
 from zsl.models.coupling import ImageAttributes, Joint, SemanticAtoms, Visual
-from zsl.models.initial_atoms import initial_atoms, mean_lambda_max
+from zsl.models.initial_atoms import default_n_atoms, initial_atoms, mean_lambda_max
 from zsl.models.rows import check_training
 from zsl.sparse import Codes, Encoder, objective, sparse_encode
 from zsl.sparse.checkpoint import Checkpoint, check_name, fingerprint
@@ -28,8 +27,6 @@ from zsl.sparse.encode import Coding
 from zsl.sparse.learning import learn
 from zsl.sparse.state import State
 
-# The default number of atoms stays below this limit, so that learning takes minutes and not hours on two cores.
-MAX_ATOMS = 2560
 # Settings that change neither the problem nor its solution.
 _NO_CHANGE = ("checkpoint", "checkpoint_minutes", "backend")
 # Rows that are read at once.
@@ -55,7 +52,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     ----------
     n_atoms : int, optional
         r, the number of atoms. ``None``: 1.25 max(p, q), since the paper asks for r > max(p, q), but at most the number
-        of images and at most ``MAX_ATOMS``.
+        of images and at most 2560.
     lam : float > 0, optional
         The penalty lambda of Eq. (5), before the 1/r. If ``lam`` is given, ``lam_relative`` is not used.
     lam_relative : float > 0
@@ -101,7 +98,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         Minutes between two writes of the checkpoint.
     backend : "numpy" or "dask"
         Where learning takes place: in this process, or on the workers of the Dask client that was made last. Images
-        that are a ``dask.array`` are learned from on the workers either way (docs/clusters.md).
+        that are a ``dask.array`` are learned from on the workers either way (docs/dask.md).
 
     Attributes
     ----------
@@ -340,14 +337,3 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
             self.objective_z_.append(value)
             self.gap_z_.append(gaps)
         self.Dz_, self.B_, self.lasso_gap_max_ = Dz, B, max(self.lasso_gap_max_, worst)
-
-
-def default_n_atoms(n: int, p: int, q: int) -> int:
-    """Number of atoms for ``n_atoms=None``, given n images, p features and q attributes.
-
-    Examples
-    --------
-    >>> default_n_atoms(10_000, 64, 16)
-    80
-    """
-    return min(math.ceil(1.25 * max(p, q)), n, MAX_ATOMS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from zsl.checks import Array
@@ -9,8 +11,21 @@ from zsl.sparse import lambda_max
 from zsl.sparse.chunks import Chunks
 from zsl.sparse.dictionary import unit_atoms
 
+# The default number of atoms stays below this limit, so that learning takes minutes and not hours on two cores.
+MAX_ATOMS = 2560
 # Rows that are read at once, and images whose lambda_max is computed.
 _BLOCK = 4096
+
+
+def default_n_atoms(n: int, p: int, q: int) -> int:
+    """Number of atoms for ``n_atoms=None``, given n images, p features and q attributes.
+
+    Examples
+    --------
+    >>> default_n_atoms(10_000, 64, 16)
+    80
+    """
+    return min(math.ceil(1.25 * max(p, q)), n, MAX_ATOMS)
 
 
 def initial_atoms(X: Array, r: int, how: str, rng: np.random.Generator) -> Array:
