@@ -1,8 +1,8 @@
 """Speed of ``solver=torch`` against the CPU: ``python docs/measure_gpu.py [--rows 4096] [--device cuda]``.
 
 The problem has the size of the largest of docs/sparse-coding.md: p = 2048 features, r = 2560 atoms, rectified features
-with class structure and a decaying spectrum, training images as atoms. Every contender codes the same rows in turn, and the
-median of the rounds counts. The CPU uses all cores; a GPU is warmed up by one block of rows.
+with class structure and a decaying spectrum, training images as atoms. Every contender codes the same rows in turn, and
+the median of the rounds counts. The CPU uses all cores; a GPU is warmed up by one block of rows.
 """
 
 from __future__ import annotations

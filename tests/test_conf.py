@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from zsl import compose
-from zsl.config import conf_dir, options, resolve
+from zsl.config import conf_dir, options, resolve, without_package
 from zsl.config.objects import build, locate
 from zsl.config.registry import DESCRIPTIVE
 from zsl.errors import UserError

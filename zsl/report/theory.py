@@ -13,7 +13,7 @@ from zsl.config.objects import build
 from zsl.data.dataset import ZeroShotData
 from zsl.data.load import load_table, load_transforms
 from zsl.data.preprocess import preprocess
-from zsl.models.coupled import default_n_atoms
+from zsl.models.initial_atoms import default_n_atoms
 from zsl.report.formats import NONE, Table
 
 
