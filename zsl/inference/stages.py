@@ -129,8 +129,7 @@ class Stages:
         if not rule.in_blocks:
             check_fits(*shape, rule.name)
             return self._whole(pair)
-        found: Scores = rule({**self._given(rule), "base_scores": base}, setting)
-        return found
+        return Scores.of(rule({**self._given(rule), "base_scores": base}, setting))
 
     def _whole(self, pair: Pair) -> Scores:
         self.X = np.asarray(self.X)
