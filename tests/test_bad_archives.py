@@ -96,7 +96,7 @@ def test_shapes_that_do_not_fit_the_values_are_damage(tmp_path, shape):
 
 
 def test_too_little_memory_is_not_called_damage(tmp_path, monkeypatch):
-    monkeypatch.setattr(files.os, "sysconf", lambda name: 40 if name == "SC_PHYS_PAGES" else 1)
+    monkeypatch.setattr("os.sysconf", lambda name: 40 if name == "SC_PHYS_PAGES" else 1)
     X = np.ones((9, 5), np.float32)
     np.savez(tmp_path / "a.npz", features=X)
     np.save(tmp_path / "a.npy", X)

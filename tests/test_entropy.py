@@ -56,7 +56,7 @@ def test_gradient_of_the_batch_form(kernel, rng):
         mean = w @ p / w.sum()
         return w @ entropy(z, Z, 0.7, kernel) + w.sum() * (mean @ np.log(mean))
 
-    log_mean = log_mean_assignment(log_assignment(Z_hat, Z, 0.7, kernel), w)
+    log_mean = log_mean_assignment(Z_hat, Z, 0.7, kernel, w)
     value, gradient = entropy_gradient(Z_hat, Z, 0.7, kernel, log_mean)
     assert_allclose(w @ value, total(Z_hat))
     assert (value <= 1e-12).all()  # minus a divergence

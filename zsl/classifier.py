@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from zsl.checks import Array, Count, Seed, check_value
+from zsl.checks import Array, Count, Seed, check_arguments
 from zsl.data import class_table
+from zsl.data.class_table import Classes
 from zsl.data.dataset import ZeroShotData
 from zsl.data.labelled import check_labelled, in_front
 from zsl.data.preprocess import Preprocess, preprocess
@@ -31,8 +32,6 @@ from zsl.models.averaged import AveragedDictionaries
 from zsl.models.base import alike, check_model, fit_all
 from zsl.runs import model_file
 from zsl.sparse.chunks import by_rows, is_chunked
-
-Classes: TypeAlias = str | Sequence[Hashable] | pd.DataFrame | Mapping[Hashable, Sequence[float]]
 
 
 def _is_calibrated(self: ZeroShotClassifier) -> bool:
@@ -94,7 +93,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self, model: Any = None, inference: str | Inference = "auto", preprocess: Preprocess | None = None,
-        semantics: Preprocess | None = None, calibrate: bool = False, n_validation_splits: int = 6, seed: int = 0,
+        semantics: Preprocess | None = None, calibrate: bool = False, n_validation_splits: Count = 6, seed: Seed = 0,
     ) -> None:  # fmt: skip
         self.model = model
         self.inference = inference
@@ -207,9 +206,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         for name in ("preprocess", "semantics"):
             if not isinstance(part := getattr(self, name), Preprocess | None):
                 raise UserError(f"{name}={part!r} is not accepted: it should be a Preprocess of zsl.data.preprocess.")
-        check_value(bool, self.calibrate, "calibrate")
-        check_value(Count, self.n_validation_splits, "n_validation_splits")
-        check_value(Seed, self.seed, "seed")
+        check_arguments(ZeroShotClassifier, self.get_params(deep=False))
 
     def _model(self) -> Any:
         return AveragedDictionaries() if self.model is None else self.model
@@ -223,12 +220,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
 
     def _describe(self, data: ZeroShotData) -> None:
         """Keep the table of classes, and what scikit-learn expects of a fitted estimator."""
-        known = [*data.seen, *data.unseen]
-        names = [data.class_names[c] for c in known]
-        columns = list(data.attribute_names) or None
-        self.attributes_ = pd.DataFrame(data.attributes[known], pd.Index(names, dtype=object), columns)
-        self.n_seen_ = len(data.seen)
-        self.classes_ = class_table.name_array(names[self.n_seen_ :] or names)
+        self.attributes_, self.n_seen_ = class_table.of_data(data), len(data.seen)
+        self.classes_ = class_table.name_array(class_table.part(self.attributes_, self.n_seen_, "unseen").index)
         self.n_features_in_ = data.X.shape[1]
         self.example_ = np.array(data.X[:2])
         self.about_: dict[str, Any] = {}
@@ -258,7 +251,11 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         UserError
             If there is no class to choose from, and for features or attributes of the wrong kind.
         """
-        return self._stages(X, self._candidates(classes))
+        table, X = self._candidates(classes), self._features(X)
+        rows, labels = in_front(self.labelled_, X, table.index)
+        Z = self.semantics_.transform(class_table.values(table))
+        prediction = self.inference_.predict(self.model_, self.preprocess_.transform(rows), Z, self.statistics_, labels)
+        return self.decision_.apply(prediction.last(len(X)))
 
     def decision_function(self, X: Any, classes: Classes = "unseen") -> Array:
         """Scores (L, C) of images X (L, p), larger is likelier; columns as in ``classes_`` or ``classes``."""
@@ -266,8 +263,24 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any, classes: Classes = "unseen") -> Array:
         """The name of the most likely class of each image of X (L, p); ``classes`` as in :meth:`predict_stages`."""
-        table = self._candidates(classes)
-        return class_table.name_array(table.index)[self._stages(X, table).scores.argmax(axis=1)]
+        return np.concatenate([names[:, 0] for names, _ in self.predict_top(X, 1, classes)])
+
+    def predict_top(self, X: Any, k: int = 5, classes: Classes = "unseen") -> Iterator[tuple[Array, Array]]:
+        """The k likeliest classes of images X (L, p), a block of images at a time; ``classes`` as in :meth:`predict`.
+
+        Yields
+        ------
+        (l, k) class names, the likeliest first, and their (l, k) scores, of the next l images
+        """
+        table, X = self._candidates(classes), self._features(X)
+        rows, labels = in_front(self.labelled_, X, table.index)
+        names, Z = class_table.name_array(table.index), self.semantics_.transform(class_table.values(table))
+        left_out, inductive = len(rows) - len(X), self.decision_.use_transductive is False
+        for columns, scores in self.inference_.best(
+            self.model_, rows, Z, k, self.statistics_, labels, inductive=inductive, prepare=self.preprocess_.transform
+        ):
+            yield names[columns[left_out:]], scores[left_out:]
+            left_out = max(left_out - len(columns), 0)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, classes: Classes = "unseen") -> float:
         """Accuracy on images X (L, p) of the classes y (L,), chosen among ``classes`` as in :meth:`predict_stages`.
@@ -303,11 +316,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
 
     def _candidates(self, classes: Classes) -> pd.DataFrame:
         check_is_fitted(self)
-        if isinstance(classes, str):
-            return self.class_attributes(classes)
-        if isinstance(classes, pd.DataFrame | Mapping):
-            return class_table.align(class_table.as_table(classes, "classes"), self.attributes_.columns)
-        return class_table.rows_of(self.attributes_, classes)
+        return class_table.chosen(self.attributes_, self.n_seen_, classes)
 
     def _features(self, X: Any) -> Array:
         check_is_fitted(self)
@@ -315,15 +324,6 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
             return validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         except ValueError as error:
             raise UserError(reason(error)) from error
-
-    def _stages(self, X: Any, table: pd.DataFrame) -> Prediction:
-        X = self._features(X)
-        if not len(table):
-            raise UserError("there is no class to choose from; add some, or take those of training.")
-        Z = self.semantics_.transform(class_table.values(table))
-        rows, labels = in_front(self.labelled_, X, table.index)
-        prediction = self.inference_.predict(self.model_, self.preprocess_.transform(rows), Z, self.statistics_, labels)
-        return self.decision_.apply(prediction.last(len(X)))
 
     def save(self, path: str | Path, precision: Literal["single", "double"] = "double") -> None:
         """Write the fitted classifier to a file, without the training data that scores do not need, but ``example_``.

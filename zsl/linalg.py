@@ -74,6 +74,33 @@ def most_similar(A: Array, row: int, n: int) -> Array:
     return np.sort(np.append(order[order != row][: n - 1], row))
 
 
+def largest(scores: Array, k: int) -> Array:
+    """Columns (L, k) of the k largest values of each row of scores (L, M), largest first; all where M is smaller.
+
+    Of equal values the first column comes first, as in a stable sort of the row, which takes ten times as long.
+
+    Examples
+    --------
+    >>> largest(np.array([[1.0, 3.0, 2.0, 3.0]]), 3)
+    array([[1, 3, 2]])
+    """
+    M = scores.shape[1]
+    if 8 * k >= M:
+        return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    least = np.partition(scores, M - k, axis=1)[:, M - k, None]
+    above = scores >= least
+    # More than k where values are tied with the k-th, fewer where there are NaN: these rows are sorted.
+    odd = above.sum(axis=1) != k
+    above[odd] = False
+    above[odd, :k] = True
+    columns = np.nonzero(above)[1].reshape(len(scores), k)
+    order = np.argsort(-np.take_along_axis(scores, columns, axis=1), axis=1, kind="stable")
+    columns = np.take_along_axis(columns, order, axis=1)
+    if odd.any():
+        columns[odd] = np.argsort(-scores[odd], axis=1, kind="stable")[:, :k]
+    return columns
+
+
 def class_sums(X: Array, y: Array, n_classes: int | None = None) -> Array:
     """Sums (C, k) in double precision of the rows of X (n, k) over each class of the labels y (n,).
 

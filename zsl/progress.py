@@ -76,9 +76,9 @@ class Bar:
         self._start = self._last = time.monotonic()
         self._bar: Any = None
 
-    def step(self, **figures: float) -> None:
-        """One step more is done."""
-        self.done += 1
+    def step(self, n: int = 1, /, **figures: float) -> None:
+        """One step more is done, or n."""
+        self.done += n
         now = time.monotonic()
         if now - self._start < self.patience or Bar._shown not in (None, self):
             return

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from zsl.checks import Array
+from zsl.data.dataset import ZeroShotData
 from zsl.data.readers.columns import NUMBER_COLUMNS
 from zsl.data.table import counting
 from zsl.errors import UserError, did_you_mean
+
+Classes: TypeAlias = str | Sequence[Hashable] | pd.DataFrame | Mapping[Hashable, Sequence[float]]
+"""Classes to choose from, as :func:`chosen` takes them"""
 
 # Columns that pandas makes of row numbers.
 _NUMBERING = {*NUMBER_COLUMNS, "unnamed: 0", "level_0"}
@@ -68,6 +72,13 @@ def as_table(attributes: Any, where: str = "attributes") -> pd.DataFrame:
     if infinite.any():
         raise UserError(f"the class {table.index[infinite.any(axis=1)][0]!r} has an infinite attribute; give a number.")
     return table
+
+
+def of_data(data: ZeroShotData) -> pd.DataFrame:
+    """The attributes of the seen classes, then of the unseen ones, before pre-processing."""
+    known = [*data.seen, *data.unseen]
+    names = pd.Index([data.class_names[c] for c in known], dtype=object)
+    return pd.DataFrame(data.attributes[known], names, list(data.attribute_names) or None)
 
 
 def column_names(columns: pd.Index) -> list[str]:
@@ -206,6 +217,25 @@ def rows_of(table: pd.DataFrame, names: Iterable[Any]) -> pd.DataFrame:
             hint = did_you_mean(str(name), map(str, table.index))
             raise UserError(f"the class {name!r} is not known{hint}; give its attributes in a table.")
     return table.loc[names]
+
+
+def chosen(table: pd.DataFrame, n_seen: int, classes: Classes) -> pd.DataFrame:
+    """The rows of the classes to choose from: of a word (:func:`part`), of a list of names, or of another table.
+
+    Raises
+    ------
+    UserError
+        If there is no class to choose from, and as the functions for each of these.
+    """
+    if isinstance(classes, str):
+        found = part(table, n_seen, classes)
+    elif isinstance(classes, pd.DataFrame | Mapping):
+        found = align(as_table(classes, "classes"), table.columns)
+    else:
+        found = rows_of(table, classes)
+    if not len(found):
+        raise UserError("there is no class to choose from; add some, or take those of training.")
+    return found
 
 
 def values(table: pd.DataFrame) -> Array:

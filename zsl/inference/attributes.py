@@ -9,16 +9,20 @@ import numpy as np
 
 from zsl.checks import Array, Count, NonNegative, Positive, as_matrix, check_arguments
 from zsl.errors import UserError
+from zsl.inference.blocks import row_blocks
 from zsl.inference.entropy import Kernel
 from zsl.inference.labels import attribute_pair
 from zsl.inference.optimisers import OPTIMISERS, AwareProblem, descend_together
 from zsl.inference.rules import TRANSDUCTIVE, attribute_rule
+from zsl.linalg import squared_distances
 from zsl.sparse.problem import Codes
 from zsl.sparse.problem import scale as data_scale
 from zsl.sparse.stacked import StackedCoder
 
 # Images whose codes are descended together.
 _BLOCK = 2048
+# Classes up to which every pair is compared by differences; above, the expanded square says which one is the nearest.
+_FEW_CLASSES = 2048
 
 
 @runtime_checkable
@@ -54,6 +58,11 @@ class Attributes:
     """The sparse codes of the images, where the model has dictionaries"""
     report: dict[str, Any] = field(default_factory=dict)
     """Quantities (L,) by name; :func:`aware` has those that :func:`aware_codes` reports"""
+
+    def rows(self, rows: slice) -> Attributes:
+        """The attributes and codes of some of the images, without the report."""
+        codes = self.codes and Codes(self.codes.A[rows], self.codes.gap[rows], self.codes.n_iter)
+        return Attributes(self.Z_hat[rows], codes)
 
 
 @attribute_rule()
@@ -231,11 +240,20 @@ def prototype_scale(Z_hat: Array, Z_unseen: Array) -> tuple[Array, float]:
     stretch = np.divide(target, length, out=np.ones(len(Z_hat)), where=known)
     if len(Z_unseen) < 2:
         return stretch, 1.0
+    return stretch, float(np.sqrt(np.mean(_to_nearest_other(Z_unseen)))) or 1.0
+
+
+def _to_nearest_other(Z: Array) -> Array:
+    """(M,) squared distance of each row of Z (M, q) to the nearest other row; exactly zero for equal rows."""
     # Differences, not the expanded square: equal prototypes must be at distance zero exactly.
-    nearest_other = [
-        float(((np.delete(Z_unseen, m, axis=0) - z) ** 2).sum(axis=1).min()) for m, z in enumerate(Z_unseen)
-    ]
-    return stretch, float(np.sqrt(np.mean(nearest_other))) or 1.0
+    if len(Z) <= _FEW_CLASSES:
+        return np.array([((np.delete(Z, m, axis=0) - z) ** 2).sum(axis=1).min() for m, z in enumerate(Z)])
+    found = np.empty(len(Z))
+    for rows in row_blocks(len(Z), len(Z)):
+        D = squared_distances(Z[rows], Z)
+        D[np.arange(len(D)), np.arange(rows.start, rows.stop)] = np.inf
+        found[rows] = ((Z[rows] - Z[D.argmin(axis=1)]) ** 2).sum(axis=1)
+    return found
 
 
 def aware_codes(

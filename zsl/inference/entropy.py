@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from zsl.checks import Array, Positive, check_value
+from zsl.inference.blocks import row_blocks
 from zsl.inference.labels import attribute_pair
 from zsl.linalg import squared_distances
 
@@ -74,7 +75,8 @@ def entropy(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student
     array([0.693])
     """
     _check(rho, kernel)
-    return _entropy(log_assignment(Z_hat, Z_unseen, rho, kernel))
+    parts = row_blocks(len(Z_hat), len(Z_unseen))
+    return np.concatenate([_entropy(log_assignment(Z_hat[rows], Z_unseen, rho, kernel)) for rows in parts])
 
 
 def entropy_gradient(
@@ -89,7 +91,13 @@ def entropy_gradient(
     ``log_mean`` (M,), the logarithm of an assignment :math:`\bar p`, turns the entropy into
     :math:`-\mathrm{KL}(p, \bar p)`: with the mean of all images' assignments the sum of these is
     :math:`\sum_i H(p_i) - L H(\bar p)`, and their gradients are the gradient of that sum.
+
+    Images are taken in blocks, so that many classes need little memory.
     """
+    parts = row_blocks(len(Z_hat), len(Z_unseen))
+    if len(parts) > 1:
+        found = [entropy_gradient(Z_hat[rows], Z_unseen, rho, kernel, log_mean) for rows in parts]
+        return np.concatenate([value for value, _ in found]), np.concatenate([gradient for _, gradient in found])
     d = squared_distances(Z_hat, Z_unseen)
     log_p = log_softmax(_logits(d, rho, kernel), axis=1)
     p = np.exp(log_p)
@@ -102,10 +110,11 @@ def entropy_gradient(
     return value, w.sum(axis=1, keepdims=True) * Z_hat - w @ Z_unseen
 
 
-def log_mean_assignment(log_p: Array, weight: Array) -> Array:
-    """Logarithm (M,) of the mean of the assignments exp(log_p) (L, M), weighted by ``weight`` (L,); it is finite."""
-    mean = weight @ np.exp(log_p) / weight.sum()
-    return np.log(np.maximum(mean, np.finfo(np.float64).tiny))
+def log_mean_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel, weight: Array) -> Array:
+    """Logarithm (M,) of the mean of the images' assignments, weighted by ``weight`` (L,); it is finite."""
+    parts = row_blocks(len(Z_hat), len(Z_unseen))
+    sums = [weight[rows] @ np.exp(log_assignment(Z_hat[rows], Z_unseen, rho, kernel)) for rows in parts]
+    return np.log(np.maximum(sum(sums) / weight.sum(), np.finfo(np.float64).tiny))
 
 
 def _logits(d: Array, rho: float, kernel: Kernel) -> Array:

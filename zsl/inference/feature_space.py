@@ -9,6 +9,7 @@ import numpy as np
 from zsl.checks import Array, Share, as_matrix
 from zsl.errors import UserError
 from zsl.inference.attributes import Attributes
+from zsl.inference.blocks import Scores
 from zsl.inference.labels import confident_images
 from zsl.inference.rules import label_rule
 from zsl.inference.statistics import SeenStatistics
@@ -133,7 +134,7 @@ def spherical_k_means(U: Array, means: Array, max_iter: int = 1000) -> Array:
     return means
 
 
-def confident_means(U: Array, scores: Array, share: float = 0.5) -> Array:
+def confident_means(U: Array, scores: Array | Scores, share: float = 0.5) -> Array:
     """Mean direction (M, p) of the more confident images of each class, by standard scores.
 
     Parameters
@@ -146,6 +147,16 @@ def confident_means(U: Array, scores: Array, share: float = 0.5) -> Array:
     share : float in 0..1
         Share of each class's images that count as confident.
     """
-    S = standard_scores(scores)
-    rows = confident_images(S, share)
-    return unit_rows(np.stack([U[r].mean(axis=0) if r.size else U[S[:, m].argmax()] for m, r in enumerate(rows)]))
+    M = scores.shape[1]
+    best, image = np.full(M, -np.inf), np.zeros(M, dtype=np.int64)
+
+    def standard(rows: slice, block: Array) -> Array:
+        S = standard_scores(block)
+        first = S.argmax(axis=0)
+        value = S[first, np.arange(M)]
+        image[value > best] = first[value > best] + rows.start
+        np.maximum(best, value, out=best)
+        return S
+
+    chosen = confident_images(Scores.of(scores).map(standard), share)
+    return unit_rows(np.stack([U[r].mean(axis=0) if r.size else U[image[m]] for m, r in enumerate(chosen)]))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
-from zsl.checks import Array, check_value
+from zsl.checks import Array, Count, check_value
 from zsl.config import inference_preset
 from zsl.errors import UserError
 from zsl.inference import rules
+from zsl.inference.blocks import MOST_IMAGES, Prepared
 from zsl.inference.labels import checked_labels
 from zsl.inference.prediction import Prediction, rule_name
 from zsl.inference.rules import NATIVE, TRANSDUCTIVE, Rule
 from zsl.inference.stages import Pair, Stages, used_by
 from zsl.inference.statistics import SeenStatistics
+from zsl.linalg import largest
 
 # What the base rule ``auto`` and the rule ``inductive`` are for models without dictionaries.
 _WITHOUT_CODES = {"auto": NATIVE, "inductive": "bidirectional"}
@@ -194,12 +197,66 @@ class Inference(BaseEstimator):
         -------
         Prediction
         """
-        labelled = checked_labels(labelled, len(X), len(Z))
-        if (labelled >= 0).any():
-            self.check_labelled(model)
+        labelled = self._labels(model, labelled, len(X), len(Z))
         run = Stages(self, model, X, Z, statistics, labelled)
         stages = [run.stage(pair) for pair in self._pairs(model)]
         return Prediction(stages, stages[-1])
+
+    def best(
+        self, model: Any, X: Array, Z: Array, k: int, statistics: SeenStatistics | None = None,
+        labelled: Array | None = None, *, inductive: bool = False, prepare: Callable[[Array], Array] = np.asarray,
+    ) -> Iterator[tuple[Array, Array]]:  # fmt: skip
+        """The k likeliest classes of each image and their scores, a block of images at a time.
+
+        Scores of all images for all classes are never in memory together, unless a transductive rule needs them.
+
+        Parameters
+        ----------
+        model, X, Z, statistics, labelled
+            As for :meth:`predict`.
+        inductive : bool
+            Take the last inductive stage in place of the last one.
+        prepare : callable
+            Pre-processing of the rows of X, each by itself.
+
+        Yields
+        ------
+        columns : (l, k) integers, the likeliest class first; of equal scores the first class
+        scores : (l, k)
+
+        Raises
+        ------
+        UserError
+            For a rule that needs all scores at once where the machine has too little memory for them.
+
+        Examples
+        --------
+        >>> import zsl
+        >>> data = zsl.load_dataset("digits")
+        >>> model = zsl.models.ESZSL().fit(data.X, data.y, data.Z, data.Z_unseen)
+        >>> columns, scores = next(Inference.preset("own").best(model, data.X_unseen[:4], data.Z_unseen, 2))
+        >>> columns.shape
+        (4, 2)
+        """
+        check_value(Count, k, "k")
+        labels = self._labels(model, labelled, len(X), len(Z))
+        pair = [p for p in self._pairs(model) if not inductive or TRANSDUCTIVE not in used_by(self, model, p)][-1]
+        together = TRANSDUCTIVE in used_by(self, model, pair)
+        step = len(X) if together else MOST_IMAGES
+        for i in range(0, len(X), step):
+            rows = slice(i, i + step)
+            few = len(X[rows]) <= MOST_IMAGES
+            ready: Any = prepare(X[rows]) if few else Prepared(X, prepare)
+            run = Stages(self, model, ready, Z, statistics, labels[rows])
+            for _, scores in run.in_blocks(pair).blocks():
+                columns = largest(scores, k)
+                yield columns, np.take_along_axis(scores, columns, axis=1)
+
+    def _labels(self, model: Any, labelled: Array | None, n: int, M: int) -> Array:
+        found = checked_labels(labelled, n, M)
+        if (found >= 0).any():
+            self.check_labelled(model)
+        return found
 
     def record(self, model: Any) -> dict[str, Any]:
         """The rules for a model, with the settings of every rule that they use: part of a result's key."""

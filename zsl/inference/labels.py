@@ -8,6 +8,7 @@ import numpy as np
 
 from zsl.checks import Array, as_matrix, check_no_overflow
 from zsl.errors import UserError
+from zsl.inference.blocks import Scores
 from zsl.inference.rules import label_rule
 from zsl.linalg import cosines, squared_distances
 
@@ -87,7 +88,7 @@ def dot(Z_hat: Array, Z_unseen: Array) -> Array:
     return Z_hat @ Z_unseen.T
 
 
-def confident_images(scores: Array, share: float) -> list[Array]:
+def confident_images(scores: Array | Scores, share: float) -> list[Array]:
     """The images of each class that win by the largest margin over the second class.
 
     Parameters
@@ -100,10 +101,13 @@ def confident_images(scores: Array, share: float) -> list[Array]:
     -------
     list of M arrays of rows; empty for a class that wins no image
     """
+    scores = Scores.of(scores)
     M = scores.shape[1]
-    winner = scores.argmax(axis=1)
-    two = np.partition(scores, max(M - 2, 0), axis=1)[:, -min(M, 2) :]
-    margin = two[:, -1] - two[:, 0]
+    found = []
+    for _, block in scores.blocks():
+        two = np.partition(block, max(M - 2, 0), axis=1)[:, -min(M, 2) :]
+        found.append((block.argmax(axis=1), two[:, -1] - two[:, 0]))
+    winner, margin = (np.concatenate(parts) for parts in zip(*found))
     chosen = []
     for m in range(M):
         mine = np.flatnonzero(winner == m)

@@ -20,12 +20,15 @@ import numpy as np
 from scipy.special import softmax
 
 from zsl.checks import Array, Count, NonNegative, Positive, Share, as_matrix, check_arguments
+from zsl.errors import raise_if_interrupted
+from zsl.inference.blocks import Scores
 from zsl.inference.feature_space import confident_means
 from zsl.inference.priors import ClassPrior, class_shares, use_of
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.inference.spreading import spread_from
 from zsl.inference.statistics import SeenStatistics
 from zsl.linalg import sinkhorn, standard_scores, unit_rows
+from zsl.progress import Bar
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +42,8 @@ _TIE = 1e-9
 class Mixture:
     """The state in which the iteration ended."""
 
-    P: Array
-    """(L, M) posterior, rows sum to 1"""
+    posterior: Scores
+    """(L, M) posterior, rows sum to 1; computed again for each block of images where the prior is in blocks"""
     means: Array
     """(M, p) unit mean directions"""
     proportions: Array
@@ -48,15 +51,21 @@ class Mixture:
     objective: list[float] = field(default_factory=list)
     """Mean log-likelihood of each iteration; with free proportions it never falls."""
 
+    @property
+    def P(self) -> Array:
+        """(L, M) the posterior as one array."""
+        return self.posterior.in_memory("mixture")
+
 
 @label_rule(
     "attributes of unseen classes",
     TRANSDUCTIVE,
     when={"class_prior": use_of},
     base="bidirectional",
+    in_blocks=True,
 )
 def mixture(
-    base_scores: Array,
+    base_scores: Array | Scores,
     X: Array,
     statistics: SeenStatistics,
     *,
@@ -65,8 +74,11 @@ def mixture(
     confident: Share = 0.5,
     concentration: Positive | None = None,
     max_iter: Count = 100,
-) -> Array:
+) -> Array | Scores:
     """Logarithm of the posterior of each class for each image, by EM from the confident images of each class.
+
+    Scores in blocks (:class:`zsl.inference.blocks.Scores`) are computed again in every iteration, so that memory holds
+    one block of them and a few arrays (M, p). The result then is in blocks too.
 
     Parameters
     ----------
@@ -102,25 +114,31 @@ def mixture(
     """
     check_arguments(mixture, locals())
     U = statistics.directions(X)
-    base_scores = as_matrix(base_scores, "base_scores", n_rows=len(U)).astype(np.float64, copy=False)
+    given = base_scores if isinstance(base_scores, Scores) else Scores.of(as_matrix(base_scores, "base_scores"))
+    if class_prior is not None:
+        given = Scores.of(given.in_memory("mixture with class_prior"))
+    base = given.map(lambda rows, s: as_matrix(s, "base_scores", n_rows=len(U[rows])).astype(np.float64, copy=False))
     kappa = statistics.concentration if concentration is None else concentration
-    start, evidence = confident_means(U, base_scores, confident), prior_weight * standard_scores(base_scores)
+    start = confident_means(U, base, confident)
+    evidence = base.map(lambda rows, s: prior_weight * standard_scores(s)).kept()
     shares = None
     if class_prior is not None:
-        posterior = softmax(kappa * (U @ start.T) + evidence, axis=1)
+        posterior = softmax(kappa * (U @ start.T) + evidence.in_memory("mixture"), axis=1)
         shares = class_shares(class_prior, U, start, posterior, resultant=statistics.resultant)
     found = expectation_maximisation(U, start, kappa, evidence, shares=shares, max_iter=max_iter)
     n_iter, proportions = len(found.objective), found.proportions
     log.debug("mixture: %d iterations, mixing proportions %.3f to %.3f", n_iter, proportions.min(), proportions.max())
     # Where shares alone decide, as for a single image, the base scores tell classes apart.
-    return np.log(np.maximum(found.P, np.finfo(float).tiny)) + (0 if shares is None else _TIE * evidence)
+    tie = 0 if shares is None else _TIE * evidence.in_memory("mixture")
+    scores = found.posterior.map(lambda rows, P: np.log(np.maximum(P, np.finfo(float).tiny)) + tie)
+    return scores if not given.whole else scores.in_memory("mixture")
 
 
 def expectation_maximisation(
     U: Array,
     means: Array,
     kappa: float,
-    prior: Array,
+    prior: Array | Scores,
     *,
     shares: Array | None = None,
     max_iter: int = 100,
@@ -128,29 +146,48 @@ def expectation_maximisation(
 ) -> Mixture:
     """EM from ``means`` (M, p) for unit rows U (L, p), with ``prior`` (L, M) added to the log-posterior.
 
-    The mixing proportions are free, unless ``shares`` (M,) says what the posteriors of each class add up to. EM stops
-    when the mean log-likelihood gains at most ``tol``.
+    The mixing proportions are free, unless ``shares`` (M,) says what the posteriors of each class add up to, for which
+    the prior has to be one block. EM stops when the mean log-likelihood gains at most ``tol``.
     """
+    prior = Scores.of(prior)
     M = prior.shape[1]
-    log_proportions = np.full(M, -np.log(M))
+    offsets = np.full(M, -np.log(M))
     objective: list[float] = []
-    for _ in range(max_iter):
-        logits = kappa * (U @ means.T) + prior
-        logits += log_proportions if shares is None else sinkhorn(logits, shares)
-        top = logits.max(axis=1, keepdims=True)
-        P = np.exp(logits - top)
-        total = P.sum(axis=1, keepdims=True)
-        P /= total
-        objective.append(float((np.log(total) + top).mean()))
-        sums = P.T @ U
-        # A class whose images cancel keeps its direction.
-        norms = np.linalg.norm(sums, axis=1, keepdims=True)
-        means = np.where(norms > _LEAST, sums / np.maximum(norms, _LEAST), means)
-        proportions = P.mean(axis=0)
-        log_proportions = np.log(np.maximum(proportions, _LEAST))
-        if len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol:
-            break
-    return Mixture(P, means, proportions, objective)
+    P = np.empty((0, M))
+    with Bar("mixture, at most", max_iter * prior.n_blocks) as bar:
+        for _ in range(max_iter):
+            old, used, likelihood = means, offsets, 0.0
+            sums, mass = np.zeros((M, U.shape[1])), np.zeros(M)
+            for rows, evidence in prior.blocks():
+                raise_if_interrupted()
+                P, log_total = _posterior(U[rows], means, kappa, evidence, offsets, shares)
+                likelihood += float(log_total.sum())
+                sums += P.T @ U[rows]
+                mass += P.sum(axis=0)
+                bar.step(log_likelihood=likelihood / rows.stop)
+            objective.append(likelihood / len(U))
+            # A class whose images cancel keeps its direction.
+            norms = np.linalg.norm(sums, axis=1, keepdims=True)
+            means = np.where(norms > _LEAST, sums / np.maximum(norms, _LEAST), means)
+            proportions = mass / len(U)
+            offsets = np.log(np.maximum(proportions, _LEAST))
+            if len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol:
+                break
+    again = prior.map(lambda rows, evidence: _posterior(U[rows], old, kappa, evidence, used, None)[0])
+    return Mixture(Scores.of(P) if prior.whole else again, means, proportions, objective)
+
+
+def _posterior(
+    U: Array, means: Array, kappa: float, evidence: Array, offsets: Array, shares: Array | None
+) -> tuple[Array, Array]:
+    """The posterior (l, M) of some images, and the logarithm (l, 1) of the likelihood of each."""
+    logits = kappa * (U @ means.T) + evidence
+    logits += offsets if shares is None else sinkhorn(logits, shares)
+    top = logits.max(axis=1, keepdims=True)
+    P = np.exp(logits - top)
+    total = P.sum(axis=1, keepdims=True)
+    P /= total
+    return P, np.log(total) + top
 
 
 @label_rule("attributes of unseen classes", TRANSDUCTIVE, base="bidirectional")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from zsl.checks import Array
-from zsl.inference.entropy import Kernel, entropy, entropy_gradient, log_assignment, log_mean_assignment
+from zsl.inference.entropy import Kernel, entropy, entropy_gradient, log_mean_assignment
 from zsl.sparse.problem import row_objectives, scale
 from zsl.sparse.stacked import StackedCoder
 
@@ -79,16 +79,17 @@ class AwareProblem:
         """(L,) each image's share of the batch objective: its LASSO and ``gamma_i (H(p_i) - H(mean p))``."""
         if not (self.weight > 0).any():
             return self.lasso(A)
-        log_mean = log_mean_assignment(self.log_assignment(A), self.weight)
+        log_mean = self.log_mean_at(A)
         return self.lasso(A) + self.weight * (self.entropy(A) + float(np.exp(log_mean) @ log_mean))
 
     def entropy(self, A: Array) -> Array:
         """(L,) the entropy at codes A (L, r)."""
         return entropy(self.stretch[:, None] * (A @ self.Dz), self.Z_unseen, self.rho, self.kernel)
 
-    def log_assignment(self, A: Array) -> Array:
-        """(L, M) logarithm of the soft assignment at codes A (L, r)."""
-        return log_assignment(self.stretch[:, None] * (A @ self.Dz), self.Z_unseen, self.rho, self.kernel)
+    def log_mean_at(self, A: Array) -> Array:
+        """(M,) logarithm of the weighted mean assignment at codes A (L, r)."""
+        Z_hat = self.stretch[:, None] * (A @ self.Dz)
+        return log_mean_assignment(Z_hat, self.Z_unseen, self.rho, self.kernel, self.weight)
 
     def term(self, V: Array) -> tuple[Array, Array]:
         """The weighted entropy (L,) at predictions V = a Dz (L, q), and its gradient (L, q) in V."""
@@ -217,7 +218,7 @@ def descend_together(
 
 def _with_mean(problem: AwareProblem, A: Array) -> tuple[AwareProblem, float]:
     """The problem with the mean assignment of codes A held fixed, and the batch objective there, summed."""
-    now = replace(problem, log_mean=log_mean_assignment(problem.log_assignment(A), problem.weight))
+    now = replace(problem, log_mean=problem.log_mean_at(A))
     return now, float(now.objective(A).sum())
 
 

@@ -54,6 +54,8 @@ class Rule:
     """The default base rule of a rule that builds on the scores of another one."""
     calibrated: bool = False
     """Whether the scores are log-probabilities that held-out seen classes have calibrated."""
+    in_blocks: bool = False
+    """Whether a transductive rule also takes and returns :class:`zsl.inference.blocks.Scores` in place of arrays."""
 
     @property
     def asks_for(self) -> frozenset[str]:
@@ -136,12 +138,13 @@ def attribute_rule(*uses: str, when: Mapping[str, Use] | None = None) -> Callabl
     ... def shrunk(model, X, *, factor=0.5):
     ...     return Attributes(factor * model.predict_attributes(X))
     """
-    return _registrar("attributes", uses, when, None, False)
+    return _registrar("attributes", uses, when)
 
 
 def label_rule(
-    *uses: str, when: Mapping[str, Use] | None = None, base: str | None = None, calibrated: bool = False
-) -> Callable[[F], F]:
+    *uses: str, when: Mapping[str, Use] | None = None, base: str | None = None, calibrated: bool = False,
+    in_blocks: bool = False,
+) -> Callable[[F], F]:  # fmt: skip
     """Register a function that scores classes: ``rule(Z_hat, Z_unseen, ...) -> (L, M)``, larger is likelier.
 
     Parameters
@@ -153,6 +156,9 @@ def label_rule(
     calibrated : bool
         Whether the scores are log-probabilities that held-out seen classes have calibrated. Results then say how many
         right answers the rule expects.
+    in_blocks : bool
+        Whether a transductive function also takes ``base_scores`` as :class:`zsl.inference.blocks.Scores`, and then
+        returns such scores. A rule that scores each image by itself needs nothing of the kind.
 
     Examples
     --------
@@ -162,14 +168,15 @@ def label_rule(
     >>> city_block(np.array([[0.0, 2.0]]), np.eye(2))
     array([[-3., -1.]])
     """
-    return _registrar("labels", uses, when, base, calibrated)
+    return _registrar("labels", uses, when, base, calibrated, in_blocks)
 
 
 def _registrar(
-    kind: Kind, uses: tuple[str, ...], when: Mapping[str, Use] | None, base: str | None, calibrated: bool
-) -> Callable[[F], F]:
+    kind: Kind, uses: tuple[str, ...], when: Mapping[str, Use] | None, base: str | None = None,
+    calibrated: bool = False, in_blocks: bool = False,
+) -> Callable[[F], F]:  # fmt: skip
     def register(function: F) -> F:
-        rule = Rule(function.__name__, function, uses, dict(when or {}), base, calibrated)
+        rule = Rule(function.__name__, function, uses, dict(when or {}), base, calibrated, in_blocks)
         function.rule = rule  # type: ignore[attr-defined]
         if function.__module__.partition(".")[0] == "zsl":
             _RULES[kind][rule.name] = rule

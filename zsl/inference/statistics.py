@@ -29,6 +29,8 @@ _CODE_RIDGE, _ATTRIBUTE_RIDGE = 30.0, 1.0
 # Images from which the concentration is estimated; more change its second digit.
 _MAX_ROWS = 5000
 _BLOCK = 4096
+# Images that are whitened at once, which takes the memory of several copies of them.
+_MANY = 16_384
 # exp(6.2) is about 500: assignments are one-sided long before.
 _LOG_CONCENTRATION = (0.0, 6.2)
 
@@ -73,6 +75,11 @@ class SeenStatistics(NamedTuple):
 
     def directions(self, X: Array) -> Array:
         """Whitened images (L, p), scaled to unit length, of images X (L, p)."""
+        if len(X) > _MANY:
+            out = np.empty((len(X), self.W.shape[1]))
+            for i in range(0, len(X), _MANY):
+                out[i : i + _MANY] = self.directions(X[i : i + _MANY])
+            return out
         return unit_rows(as_matrix(X, "X", n_columns=len(self.W)) @ self.W)
 
     def prototypes(self, Z: Array) -> Array:

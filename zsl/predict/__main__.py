@@ -9,9 +9,11 @@ description.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,16 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
 import pandas as pd
 
 from zsl.checks import Array, as_matrix
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.class_table import align, as_table
 from zsl.data.labelled import rows_as_labelled
-from zsl.errors import Parser, UserError, atomic, exit_status, writing
+from zsl.errors import Parser, UserError, exit_status, writing
 from zsl.extract.choice import add_flags, parse
+from zsl.linalg import largest
 from zsl.predict.inputs import read_input
+from zsl.progress import Bar
 from zsl.runs.model_file import MODEL
 from zsl.runs.status import STATUS, read, walk
 from zsl.text import as_cell
@@ -47,7 +50,7 @@ class Ranking:
 
     def best(self, k: int | None = None) -> list[list[tuple[str, float]]]:
         """The k best classes (all without k) of each image with their scores, best first."""
-        order = np.argsort(-self.scores, axis=1, kind="stable")[:, :k]
+        order = largest(self.scores, k or len(self.class_names))
         return [[(self.class_names[c], float(self.scores[i, c])) for c in row] for i, row in enumerate(order)]
 
 
@@ -75,6 +78,16 @@ def rank(
     UserError
         For a wrong number of features or attributes, or a name that is taken.
     """
+    table = candidates(classifier, classes, new_classes)
+    return Ranking([str(name) for name in table.index], classifier.predict_stages(X, table).scores)
+
+
+def candidates(
+    classifier: ZeroShotClassifier,
+    classes: str,
+    new_classes: pd.DataFrame | Mapping[str, Sequence[float]] | None,
+) -> pd.DataFrame:
+    """The attributes of the classes to choose from, before pre-processing; arguments and errors as of :func:`rank`."""
     table = classifier.class_attributes(classes)
     if new_classes is not None and len(new_classes):
         added = align(as_table(new_classes), table.columns, "the table of new classes")
@@ -82,7 +95,7 @@ def rank(
         if taken is not None:
             raise UserError(f"the new class {taken!r} is known already; give it another name.")
         table = pd.concat([table, added])
-    return Ranking([str(name) for name in table.index], classifier.predict_stages(X, table).scores)
+    return table
 
 
 def twins(known: pd.DataFrame, added: pd.DataFrame) -> list[str]:
@@ -139,17 +152,17 @@ def _check_encoder(path: Path, trained: dict[str, Any], new: dict[str, Any]) -> 
             )
 
 
-# Images that are ranked at a time where the rule allows it, so that memory does not grow with their number.
-_BLOCK = 8192
-
-
 def best_classes(
-    classifier: ZeroShotClassifier, X: Array, classes: str, new_classes: pd.DataFrame | None, k: int
+    classifier: ZeroShotClassifier, X: Array, table: pd.DataFrame, k: int
 ) -> Iterator[list[tuple[str, float]]]:
-    """The k best classes of each image of X (L, p) with their scores; a transductive rule takes all images at once."""
-    step = _BLOCK if classifier.inference_.one_by_one(classifier.model_) else len(X)
-    for start in range(0, len(X), step):
-        yield from rank(classifier, X[start : start + step], classes, new_classes).best(k)
+    """The k best classes of each image of X (L, p) with their scores, among those whose attributes ``table`` has.
+
+    Images are taken a block at a time, see :meth:`zsl.ZeroShotClassifier.predict_top`; a bar shows the time left.
+    """
+    with Bar("predicting images", len(X)) as bar:
+        for names, scores in classifier.predict_top(X, k, table):
+            yield from ([*zip(map(str, name), map(float, score))] for name, score in zip(names, scores))
+            bar.step(len(names))
 
 
 def write(best: Iterable[list[tuple[str, float]]], rows: Sequence[str], out: TextIO, *, as_json: bool) -> None:
@@ -234,11 +247,11 @@ def _work(arguments: argparse.Namespace) -> None:
     added = read_classes(arguments.add.expanduser(), classifier.about_.get("encoder")) if arguments.add else None
     X, rows = read_input(arguments.input.expanduser(), classifier, arguments)
     X = as_matrix(X, str(arguments.input), n_columns=classifier.n_features_in_)
-    names = [*classifier.class_attributes(arguments.classes).index, *(added.index if added is not None else ())]
+    table = candidates(classifier, arguments.classes, added)
     if added is not None:
         for sentence in twins(classifier.class_attributes("all"), added):
             log.warning("%s", sentence)
-    best: Iterable[list[tuple[str, float]]] = best_classes(classifier, X, arguments.classes, added, arguments.top)
+    best: Iterable[list[tuple[str, float]]] = best_classes(classifier, X, table, arguments.top)
     counted, given = None, 0
     if arguments.evaluate:
         from zsl.predict.evaluation import Evaluation, not_counted, true_classes
@@ -247,7 +260,7 @@ def _work(arguments: argparse.Namespace) -> None:
         own = rows_as_labelled(classifier.labelled_, X)
         given = int(own.sum())
         truth = ["" if labelled else name for name, labelled in zip(true_classes(path, rows), own)]
-        counted = Evaluation(truth, [str(name) for name in names], path)
+        counted = Evaluation(truth, [str(name) for name in table.index], path)
         best = counted.watch(best)
     _write(best, rows, to, as_json=arguments.json)
     for line in (*(counted.lines() if counted else ()), *([not_counted(given, path)] if given else ())):
@@ -258,8 +271,24 @@ def _write(best: Iterable[list[tuple[str, float]]], rows: Sequence[str], to: Pat
     if not to:
         write(best, rows, sys.stdout, as_json=as_json)
         return
-    with writing(to, "choose another --to"), atomic(to) as part, part.open("w", encoding="utf-8", newline="") as out:
-        write(best, rows, out, as_json=to.suffix == ".json")
+    # Many images and classes take long, so what was answered before an interruption stays, under a name of its own.
+    part = to.with_name(f"{to.stem}.part{to.suffix}")
+    with writing(to, "choose another --to"):
+        try:
+            with part.open("w", encoding="utf-8", newline="") as out:
+                write(best, rows, out, as_json=to.suffix == ".json")
+                out.flush()
+                os.fsync(out.fileno())
+            part.replace(to)
+        except BaseException as error:
+            if isinstance(error, OSError):
+                error.filename = str(to)
+            with contextlib.suppress(OSError):
+                if part.stat().st_size:
+                    log.warning("%s has the answers that were ready", part)
+                else:
+                    part.unlink()
+            raise
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-import os
 import re
 import unicodedata
 import zipfile
@@ -15,7 +14,7 @@ from typing import IO
 
 import numpy as np
 
-from zsl.checks import Array
+from zsl.checks import Array, machine_memory
 from zsl.errors import UserError, reason, too_large
 
 # Byte order marks, longest first; text without one is UTF-8.
@@ -68,11 +67,7 @@ def _array(file: IO[bytes], size: int) -> Array:
 
 def check_memory(n_bytes: int) -> None:
     """Raise MemoryError for more bytes than the machine has, before the system ends the process for taking them."""
-    try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # systems that do not tell
-        return
-    if 0 < there < n_bytes:
+    if 0 < (there := machine_memory()) < n_bytes:
         raise MemoryError(f"{n_bytes / 2**30:.1f} GiB are needed, and the machine has {there / 2**30:.1f}")
 
 
