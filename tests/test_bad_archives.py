@@ -17,7 +17,6 @@ from archives import cells
 from test_download import Handler, fetch, server, tarred, zipped  # noqa: F401
 from zsl.data import cache, download
 from zsl.data.cache import Folder
-from zsl.data.readers import files
 from zsl.data.readers.files import read_npy, read_npz
 from zsl.data.readers.mat import read_mat
 from zsl.errors import UserError

@@ -210,6 +210,13 @@ def test_the_classifier_is_that_of_one_process(client, inference):
     there = ZeroShotClassifier(model, inference).fit(da.from_array(data.X, chunks=(300, 20)), y, table)
     X = data.X_unseen[:80]
     assert_allclose(there.decision_function(X), here.decision_function(X), rtol=0, atol=1e-9)
+    chunked = da.from_array(X, chunks=(30, 64))
+    if inference in ("inductive", "aag"):
+        assert_array_equal(there.predict(chunked).compute(), here.predict(X))
+        assert_allclose(there.predict_attributes(chunked).compute(), here.predict_attributes(X), rtol=0, atol=1e-9)
+    else:
+        with pytest.raises(UserError, match="looks at all test images together"):
+            there.predict(chunked)
 
 
 def test_no_chunk_comes_to_the_client(client, problem, monkeypatch):

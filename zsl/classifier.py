@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -12,17 +13,17 @@ import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from zsl.checks import Array, Count, Seed, check_arguments
 from zsl.data import class_table
+from zsl.data.checked_rows import rows_like_training, training_rows
 from zsl.data.class_table import Classes
 from zsl.data.dataset import ZeroShotData
 from zsl.data.labelled import check_labelled, in_front
 from zsl.data.preprocess import Preprocess, preprocess
 from zsl.data.signs import of_data
-from zsl.errors import UserError, raise_if_interrupted, reason
+from zsl.errors import UserError, raise_if_interrupted
 from zsl.evaluation.calibration import probabilities
 from zsl.inference.inference import Inference
 from zsl.inference.prediction import Prediction
@@ -30,8 +31,8 @@ from zsl.inference.reliability import needed_statistics
 from zsl.model_selection.decision import Decision, decide
 from zsl.models.averaged import AveragedDictionaries
 from zsl.models.base import alike, check_model, fit_all
+from zsl.models.by_chunk import by_chunk
 from zsl.runs import model_file
-from zsl.sparse.chunks import by_rows, is_chunked
 
 
 def _is_calibrated(self: ZeroShotClassifier) -> bool:
@@ -111,7 +112,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : (n, p) array or DataFrame
-            Features of the training images.
+            Features of the training images; a ``dask.array`` is learned from where its chunks lie (docs/dask.md).
         y : (n,) sequence
             The class name of each training image.
         attributes : DataFrame or mapping
@@ -127,17 +128,12 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         UserError
             If ``attributes`` is no table or lacks a class, or a setting or a label is wrong.
         """
-        class_table.check_no_missing(y)
-        if is_chunked(X):
-            X, y = by_rows(X, "X"), np.asarray(y)
-        else:
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        check_classification_targets(y)
+        X, y = training_rows(self, X, y)
         table = class_table.as_table(attributes)
         labels, names = class_table.labels_of(y, table), tuple(class_table.column_names(table.columns))
         data = ZeroShotData.for_training(X, labels, tuple(table.index), class_table.values(table), names, blocks)
         self.fit_data(data).keep_labelled(labelled)
-        for sentence in [] if is_chunked(X) else of_data(data, self.preprocess_, self.semantics_):
+        for sentence in of_data(data, self.preprocess_, self.semantics_):
             warnings.warn(sentence, stacklevel=2)
         self.decide(data)
         return self
@@ -149,7 +145,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
     def keep_labelled(self, labelled: Any) -> Self:
         """Keep labelled images of unseen classes as in :meth:`fit`; None removes them. Validation never has any."""
         names, n = list(self.attributes_.index), self.n_seen_
-        self.labelled_ = check_labelled(labelled, self._features, names[n:], names[:n])
+        self.labelled_ = check_labelled(labelled, partial(rows_like_training, self), names[n:], names[:n])
         if self.labelled_:
             self.inference_.check_labelled(self.model_)
         return self
@@ -251,16 +247,18 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         UserError
             If there is no class to choose from, and for features or attributes of the wrong kind.
         """
-        table, X = self._candidates(classes), self._features(X)
+        table, X = self._candidates(classes), rows_like_training(self, X)
         rows, labels = in_front(self.labelled_, X, table.index)
         Z = self.semantics_.transform(class_table.values(table))
         prediction = self.inference_.predict(self.model_, self.preprocess_.transform(rows), Z, self.statistics_, labels)
         return self.decision_.apply(prediction.last(len(X)))
 
+    @by_chunk
     def decision_function(self, X: Any, classes: Classes = "unseen") -> Array:
         """Scores (L, C) of images X (L, p), larger is likelier; columns as in ``classes_`` or ``classes``."""
         return self.predict_stages(X, classes).scores
 
+    @by_chunk
     def predict(self, X: Any, classes: Classes = "unseen") -> Array:
         """The name of the most likely class of each image of X (L, p); ``classes`` as in :meth:`predict_stages`."""
         return np.concatenate([names[:, 0] for names, _ in self.predict_top(X, 1, classes)])
@@ -272,7 +270,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         ------
         (l, k) class names, the likeliest first, and their (l, k) scores, of the next l images
         """
-        table, X = self._candidates(classes), self._features(X)
+        table, X = self._candidates(classes), rows_like_training(self, X)
         rows, labels = in_front(self.labelled_, X, table.index)
         names, Z = class_table.name_array(table.index), self.semantics_.transform(class_table.values(table))
         left_out, inductive = len(rows) - len(X), self.decision_.use_transductive is False
@@ -299,6 +297,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         assert self.decision_.temperature is not None
         return probabilities(self.decision_function(X, classes), self.decision_.temperature)
 
+    @by_chunk
     def predict_attributes(self, X: Any) -> Array:
         """Predicted attributes (L, q) of images X (L, p), in the units of the pre-processed attributes.
 
@@ -309,7 +308,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         """
         chosen = self.predict_stages(X).chosen.Z_hat
         if chosen is None and hasattr(self.model_, "predict_attributes"):
-            chosen = self.model_.predict_attributes(self.preprocess_.transform(self._features(X)))
+            chosen = self.model_.predict_attributes(self.preprocess_.transform(rows_like_training(self, X)))
         if chosen is None:
             raise UserError(f"{type(self.model_).__name__} predicts no attributes; use another model, such as ridge.")
         return chosen
@@ -318,12 +317,11 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return class_table.chosen(self.attributes_, self.n_seen_, classes)
 
-    def _features(self, X: Any) -> Array:
+    def check_by_chunk(self) -> None:
+        """Refuse to predict chunk by chunk with a rule that looks at all test images together."""
         check_is_fitted(self)
-        try:
-            return validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        except ValueError as error:
-            raise UserError(reason(error)) from error
+        if self.decision_.use_transductive is not False:
+            self.inference_.check_one_by_one(self.model_)
 
     def save(self, path: str | Path, precision: Literal["single", "double"] = "double") -> None:
         """Write the fitted classifier to a file, without the training data that scores do not need, but ``example_``.

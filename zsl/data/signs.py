@@ -14,6 +14,7 @@ import numpy as np
 
 from zsl.checks import Array, row_squares
 from zsl.linalg import class_means, class_sums, unit_rows
+from zsl.sparse.chunks import is_chunked
 
 if TYPE_CHECKING:
     from zsl.data.dataset import ZeroShotData
@@ -36,6 +37,8 @@ def of_data(data: ZeroShotData, feature: Any, semantics: Any) -> list[str]:
     feature, semantics : transformers
         Pre-processing as fitted to the training images and to the attributes of the seen classes.
     """
+    if is_chunked(data.X):  # looking at the rows would mean reading all of them
+        return []
     rows = _sample(data.y, _SAMPLE)
     X, y = feature.transform(data.X[rows]), data.y[rows]
     known = np.concatenate([data.seen, data.unseen])

@@ -145,6 +145,14 @@ class Inference(BaseEstimator):
         """Whether the answer for an image does not depend on the other test images."""
         return not any(TRANSDUCTIVE in used_by(self, model, pair) for pair in self._pairs(model))
 
+    def check_one_by_one(self, model: Any) -> None:
+        """Refuse a rule that looks at all test images together, for images in chunks."""
+        if not self.one_by_one(model):
+            raise UserError(
+                "X is a dask.array, and this inference looks at all test images together; give an array in memory "
+                '(X.compute()), or fit with inference="inductive".'
+            )
+
     def _check_pair(self, model: Any) -> None:
         attributes, labels = self.resolved(model)
         names, name = (rule_name(attributes), rule_name(labels)), type(model).__name__

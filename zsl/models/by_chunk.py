@@ -25,13 +25,22 @@ def by_chunk(method: F) -> F:
     def applied(self: Any, X: Any, *others: Any, **named: Any) -> Any:
         if not is_chunked(X):
             return method(self, X, *others, **named)
-        light = copy(self)
-        for name in getattr(self, "training_only", ()):
-            vars(light).pop(name, None)
+        if hasattr(self, "check_by_chunk"):
+            self.check_by_chunk()
+        light = _without_training_data(self)
         example = method(light, np.ones((1, X.shape[1]), X.dtype), *others, **named)
         return map_rows(Applied(method.__name__, light, others, named), X, example)
 
     return cast(F, applied)
+
+
+def _without_training_data(fitted: Any) -> Any:
+    light = copy(fitted)
+    for name in getattr(fitted, "training_only", ()):
+        vars(light).pop(name, None)
+    if hasattr(fitted, "model_"):
+        light.model_ = _without_training_data(fitted.model_)
+    return light
 
 
 class Applied:

@@ -1,0 +1,39 @@
+"""Features as a fitted estimator takes them: scikit-learn's checks, or a ``dask.array`` as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from zsl.checks import Array
+from zsl.data import class_table
+from zsl.errors import UserError, reason
+from zsl.sparse.chunks import by_rows, is_chunked
+
+_FLOATS = [np.float64, np.float32]
+
+
+def training_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
+    """The features (n, p) and the class names (n,) that ``estimator`` is fitted to."""
+    class_table.check_no_missing(y)
+    if is_chunked(X):
+        X, y = by_rows(X, "X"), np.asarray(y)
+        if len(y) != len(X):
+            raise UserError(f"y has {len(y)} class names for the {len(X)} rows of X; one for each is needed.")
+    else:
+        X, y = validate_data(estimator, X, y, dtype=_FLOATS, ensure_min_samples=2)
+    check_classification_targets(y)
+    return X, y
+
+
+def rows_like_training(estimator: Any, X: Any) -> Array:
+    """The features (L, p) that the fitted ``estimator`` predicts from; raises UserError for others."""
+    check_is_fitted(estimator)
+    try:
+        found: Array = validate_data(estimator, X, dtype=_FLOATS, reset=False)
+    except ValueError as error:
+        raise UserError(reason(error)) from error
+    return found
