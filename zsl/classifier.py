@@ -96,10 +96,8 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         self, model: Any = None, inference: str | Inference = "auto", preprocess: Preprocess | None = None,
         semantics: Preprocess | None = None, calibrate: bool = False, n_validation_splits: Count = 6, seed: Seed = 0,
     ) -> None:  # fmt: skip
-        self.model = model
-        self.inference = inference
-        self.preprocess = preprocess
-        self.semantics = semantics
+        self.model, self.inference = model, inference
+        self.preprocess, self.semantics = preprocess, semantics
         self.calibrate = calibrate
         self.n_validation_splits = n_validation_splits
         self.seed = seed
