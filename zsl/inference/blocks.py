@@ -45,6 +45,7 @@ class Scores:
         """Scores that are in memory, which are one block; or those given."""
         if isinstance(scores, Scores):
             return scores
+        scores = np.asarray(scores)
         found = cls(scores.shape, lambda rows: scores[rows])
         found.whole = True
         return found

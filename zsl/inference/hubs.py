@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from zsl.checks import Array, Count, Positive, as_matrix, check_arguments
+from zsl.inference.blocks import Scores
 from zsl.inference.rules import TRANSDUCTIVE, label_rule
 from zsl.linalg import standard_scores
 
 
-@label_rule(TRANSDUCTIVE, base="bidirectional")
-def csls(base_scores: Array, *, n_neighbors: Count = 10) -> Array:
+@label_rule(TRANSDUCTIVE, base="bidirectional", in_blocks=True)
+def csls(base_scores: Array | Scores, *, n_neighbors: Count = 10) -> Array | Scores:
     """Cross-domain similarity local scaling (Conneau et al. 2018).
 
     Parameters
@@ -32,14 +33,18 @@ def csls(base_scores: Array, *, n_neighbors: Count = 10) -> Array:
     array([0, 0, 1])
     """
     check_arguments(csls, locals())
-    S = standard_scores(as_matrix(base_scores, "base_scores"))
+    S = _standardised(base_scores)
     k = min(n_neighbors, len(S))
-    best = np.partition(S, len(S) - k, axis=0)[len(S) - k :]
-    return 2 * S - best.mean(axis=0)
+    best = np.empty((0, S.shape[1]))
+    for _, block in S.blocks():
+        best = np.vstack([best, block])
+        best = np.partition(best, max(len(best) - k, 0), axis=0)[-k:]
+    hubness = best.mean(axis=0)
+    return _as_given(S.map(lambda rows, s: 2 * s - hubness), base_scores)
 
 
-@label_rule(TRANSDUCTIVE, base="bidirectional")
-def inverted_softmax(base_scores: Array, *, temperature: Positive = 1.0) -> Array:
+@label_rule(TRANSDUCTIVE, base="bidirectional", in_blocks=True)
+def inverted_softmax(base_scores: Array | Scores, *, temperature: Positive = 1.0) -> Array | Scores:
     """Logarithm of the probability of each image given the class (Smith et al. 2017).
 
     Parameters
@@ -61,6 +66,20 @@ def inverted_softmax(base_scores: Array, *, temperature: Positive = 1.0) -> Arra
     array([1., 1., 1.])
     """
     check_arguments(inverted_softmax, locals())
-    S = standard_scores(as_matrix(base_scores, "base_scores")) / temperature
-    top = S.max(axis=0)
-    return S - top - np.log(np.exp(S - top).sum(axis=0))
+    S = _standardised(base_scores).map(lambda rows, s: s / temperature).kept()
+    top, total = np.full(S.shape[1], -np.inf), np.zeros(S.shape[1])
+    for _, block in S.blocks():
+        higher = np.maximum(top, block.max(axis=0))
+        total = total * np.exp(top - higher) + np.exp(block - higher).sum(axis=0)
+        top = higher
+    return _as_given(S.map(lambda rows, s: s - top - np.log(total)), base_scores)
+
+
+def _standardised(base_scores: Array | Scores) -> Scores:
+    """The standard scores of each image."""
+    return Scores.of(base_scores).map(lambda rows, s: standard_scores(as_matrix(s, "base_scores"))).kept()
+
+
+def _as_given(scores: Scores, base_scores: Array | Scores) -> Array | Scores:
+    """An array where the base scores were one."""
+    return scores if isinstance(base_scores, Scores) else scores.in_memory("csls")
