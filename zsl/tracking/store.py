@@ -176,12 +176,16 @@ class Store:
         tracking, process = record["tracking"], record["process"]
         if tracking["run_id"] is not None:
             try:
-                self.client.get_run(tracking["run_id"])
+                known = self.client.get_run(tracking["run_id"])
+                if record["status"] == records.RUNNING != known.info.status:  # a cluster has started the job again
+                    self.client.update_run(tracking["run_id"], status=records.RUNNING)
+                    self.client.set_tag(tracking["run_id"], "zsl.process", records.as_tag(process))
+                    self.client.set_tag(tracking["run_id"], "zsl.error", "")
                 return tracking["run_id"]
             except MlflowException as error:
                 if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                     raise
-        tags["zsl.process"] = f"{process['host']}/{process['pid']}/{process['started']}"
+        tags["zsl.process"] = records.as_tag(process)
         tags["mlflow.parentRunId"] = tracking["parent"] or ""
         run = self.client.create_run(
             self.experiment,
