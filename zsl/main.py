@@ -64,8 +64,8 @@ def job(cfg: DictConfig) -> None:
             error = interruption() or raised
             on_slurm = str(hydra.launcher.get("_target_")).endswith("SlurmLauncher")
             if isinstance(error, SystemExit) and handled and not on_slurm:
-                # SIGTERM to one worker of a parallel sweep ends its job, and the other jobs go on. On Slurm submitit must
-                # see no result of this job, because Slurm may start it again.
+                # SIGTERM to one worker of a parallel sweep ends its job, and the other jobs go on. On Slurm the
+                # exception passes, because submitit must see no result of a job that Slurm may start again.
                 log.error("the run was terminated")
             elif _TRACEBACK or not isinstance(error, Exception):
                 raise error from None

@@ -1,4 +1,4 @@
-"""Sweeps on a Slurm cluster (``hydra/launcher=submitit_slurm``): what is checked before, reported meanwhile, awaited after.
+"""Sweeps on a Slurm cluster (``hydra/launcher=submitit_slurm``): checks before, reports meanwhile, the end.
 
 submitit gives up at the first job that leaves no result, and Slurm goes on with the others, so the end of a sweep waits
 for those.
@@ -40,13 +40,13 @@ def check(config: DictConfig) -> None:
     if delay >= 60 * minutes:
         raise UserError(
             f"hydra.launcher.signal_delay_s={delay:.0f} is no shorter than the time limit of {minutes:g} min, so Slurm "
-            f"would signal the end to each job at its start; set hydra.launcher.signal_delay_s={30 * minutes:.0f} or less."
+            f"would signal the end to each job at its start; set hydra.launcher.signal_delay_s={30 * minutes:.0f}."
         )
     uri = config.tracking.get("uri") if config.tracking.get("_target_") else "none"
     if not uri or str(uri).startswith("sqlite"):
         log.warning(
             "every job writes to the database file of the tracking store, which is safe on one machine and on no network "
-            "file system; give tracking.uri=http://HOST:PORT, or tracking=none and later `zsl tracking upload --all`."
+            "file system; set tracking.uri=http://HOST:PORT, or tracking=none and run `zsl tracking upload --all` later."
         )
 
 
@@ -84,7 +84,7 @@ def wait(sweep: Mapping[str, Any], interrupted: bool) -> tuple[str, bool, str]:
         Which jobs ended otherwise than by themselves; whether one of them was cancelled; and, where jobs wait or run
         after an interruption, a sentence on what becomes of them.
     """
-    numbers = slurm.jobs_in(Path(sweep["launcher"]["submitit_folder"]))
+    numbers = slurm.jobs_of(sweep)
     try:
         told = False
         while (left := slurm.queue(numbers)) and not interrupted:
@@ -97,8 +97,8 @@ def wait(sweep: Mapping[str, Any], interrupted: bool) -> tuple[str, bool, str]:
     if left:
         arrays = " ".join(sorted({n.partition("_")[0] for n in left}))
         return "", False, (
-            f"{len(left)} jobs of the sweep stay in Slurm's queue and go on; `scancel {arrays}` stops them. When they are "
-            f"over, `zsl tracking repair {sweep['folder']}` ends the sweep."
+            f"{len(left)} jobs of the sweep stay in Slurm's queue and go on; `scancel {arrays}` stops them. When they "
+            f"are over, `zsl tracking repair {sweep['folder']}` ends the sweep."
         )  # fmt: skip
     words = {n: word for n, word in slurm.ends(numbers).items() if word != "COMPLETED"}
     logs = f"; their output is in {sweep['launcher']['submitit_folder']}"

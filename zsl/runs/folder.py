@@ -127,9 +127,9 @@ class RunFolder:
         before = status.read(self.folder / status.STATUS)
         again = before if digest == before.get("digest") and before.get("sweep") == self._sweep.get("id") else {}
         if self._sweep and again.get("status") == status.FINISHED:
-            found = status.read(self.folder / status.RESULTS)
-            if found:
-                return self._finished(again, Result.of(found))
+            complete = status.read(self.folder / status.RESULTS)
+            if complete:
+                return self._finished(again, Result.of(complete))
         if before.get("status") == status.FINISHED and before.get("digest") not in (None, digest):
             self._refused = True
             raise UserError(

@@ -31,9 +31,9 @@ def this_job() -> dict[str, str] | None:
 
 
 def in_queue(job: Mapping[str, Any]) -> bool | None:
-    """Whether a job of :func:`this_job` waits or runs; None where Slurm cannot be asked, or hides other users' jobs."""
-    number, user = str(job.get("job")), job.get("user")
-    if cluster() != job.get("cluster") or user not in (_user(), None) and _user() != "root":
+    """Whether a job of :func:`this_job` waits or runs; None where Slurm cannot be asked, or may hide it."""
+    number, me = str(job.get("job")), _user()
+    if cluster() != job.get("cluster") or me not in (job.get("user"), "root"):
         return None
     found = queue([number])
     return None if found is None else number in found
@@ -44,7 +44,7 @@ def queue(numbers: Iterable[str]) -> dict[str, str] | None:
 
     An array is asked for as a whole, so that its jobs cost one question.
     """
-    wanted, found = set(numbers), {}
+    wanted, found = set(numbers), dict[str, str]()
     for array in sorted({n.partition("_")[0] for n in wanted}):
         when, known = _asked.get(array, (-_FRESH_S, None))
         if time.monotonic() - when > _FRESH_S:
@@ -60,11 +60,11 @@ def _queue(array: str) -> dict[str, str] | None:
     said, error = _ask("squeue", "--noheader", "--array", "--jobs", array, "--format=%i %T")
     if error is not None and "Invalid job id" not in error:
         return None  # the controller does not answer; a job that it has forgotten is over
-    return dict(line.split()[:2] for line in said.splitlines() if len(line.split()) == 2)  # type: ignore[misc]
+    return dict(line.split(maxsplit=1) for line in said.splitlines() if " " in line.strip())
 
 
 def ends(numbers: Iterable[str]) -> dict[str, str]:
-    """Number -> the word with which Slurm's accounting says that a job ended, such as TIMEOUT; empty without accounting."""
+    """Number -> the word for how a job ended, such as TIMEOUT, from Slurm's accounting; empty without one."""
     wanted = set(numbers)
     arrays = ",".join(sorted({n.partition("_")[0] for n in wanted}))
     if not arrays:
@@ -84,10 +84,13 @@ def ends(numbers: Iterable[str]) -> dict[str, str]:
     return {n: word for n, word in found.items() if n in wanted and word not in ("PENDING", "RUNNING", "COMPLETING")}
 
 
-def jobs_in(folder: Path) -> list[str]:
+def jobs_of(sweep: Mapping[str, Any]) -> list[str]:
     """The numbers of the jobs of a sweep, which submitit gives a folder each (``.submitit/12_3``)."""
+    folder = (sweep.get("launcher") or {}).get("submitit_folder")
+    if not folder:
+        return []
     try:
-        return sorted(p.name for p in folder.iterdir() if re.fullmatch(r"\d+(_\d+)?", p.name))
+        return sorted(p.name for p in Path(folder).iterdir() if re.fullmatch(r"\d+(_\d+)?", p.name))
     except OSError:
         return []
 

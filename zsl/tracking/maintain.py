@@ -59,7 +59,7 @@ def repair(folders: Iterable[Path], *, older_than: float | None = None) -> list[
                 sweep = _moved(records.read(path), path.parent)
                 if not _gone(sweep, older_than):
                     continue
-                if slurm.queue(slurm.jobs_in(Path((sweep.get("launcher") or {}).get("submitit_folder", "")))):
+                if slurm.queue(slurm.jobs_of(sweep)):
                     lines.append(f"{path.parent}: unchanged, since its jobs wait or run in Slurm")
                     continue
                 end_sweep(sweep, _tracker(sweep), killed=True)
