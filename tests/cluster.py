@@ -223,7 +223,7 @@ def scancel_of_the_array(s: Sweep) -> None:
 
 @case
 def signalled_before_the_end_of_its_time_and_requeued(s: Sweep) -> None:
-    one = s.command(*LONG, *KEPT, "model.n_iter=2500", "seed=0", max_num_timeout=2)
+    one = s.command(*LONG, *KEPT, "model.n_iter=8000", "seed=0", max_num_timeout=2)
     s.until(lambda: list(s.folder.glob("ck/fit-*.npz")), one)
     ask("scancel", "--signal=USR2", s.number(0))
     s.starts_again(0, one)
@@ -236,7 +236,7 @@ def signalled_before_the_end_of_its_time_and_requeued(s: Sweep) -> None:
 @case
 def requeued_by_Slurm(s: Sweep) -> None:
     """As for jobs that have to make room: SIGTERM, and another start; a job that had finished is not repeated."""
-    one = s.command(*LONG, *KEPT, "model.n_iter=2500,1")
+    one = s.command(*LONG, *KEPT, "model.n_iter=8000,1")
     s.until(lambda: list(s.folder.glob("ck/fit-*.npz")) and s.job(1).get("status") == "FINISHED", one)
     ask("scontrol", "requeue", s.number())
     for n in (0, 1):
@@ -305,7 +305,8 @@ ALONE: set[Callable[[Sweep], None]] = set()
 @alone
 def a_node_that_goes_down(s: Sweep) -> None:
     """The job is started again on the other node, and one that may not be is marked."""
-    one = s.command(*LONG, *KEPT, "model.n_iter=2500", "seed=0,1")
+    one = s.command(*LONG, *KEPT, "model.n_iter=20000", "seed=0,1")
+    s.until(lambda: s.job(0) and s.job(1), one)
     (s.folder / "fixed").mkdir()
     other = Sweep(s.folder / "fixed", s.uri)
     there = (f"+hydra.launcher.additional_parameters.{word}" for word in ("nodelist=beta", "no_requeue=true"))

@@ -45,8 +45,9 @@ def check(config: DictConfig) -> None:
     uri = config.tracking.get("uri") if config.tracking.get("_target_") else "none"
     if not uri or str(uri).startswith("sqlite"):
         log.warning(
-            "every job writes to the database file of the tracking store, which is safe on one machine and on no network "
-            "file system; set tracking.uri=http://HOST:PORT, or tracking=none and run `zsl tracking upload --all` later."
+            "every job writes to the database file of the tracking store, which is safe on one machine and not on a "
+            "network file system; set tracking.uri=http://HOST:PORT, or tracking=none and later run `zsl tracking "
+            "upload --all`."
         )
 
 
