@@ -383,8 +383,11 @@ def main() -> int:
     global NODE_FOLDER
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("words", nargs="*", help="only cases whose name holds one of these")
+    parser.add_argument("--install", action="store_true", help="install slurm-wlm, slurmdbd, munge and MariaDB by apt")
     parser.add_argument("--keep", action="store_true", help="keep the folders, and leave Slurm and the server running")
     given = parser.parse_args()
+    if given.install and subprocess.run([NODE, "install"]).returncode:
+        return 1
     chosen = [n for n in CASES if not given.words or any(word in n for word in given.words)]
     begun = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="zsl-cluster-"))
