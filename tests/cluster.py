@@ -195,7 +195,7 @@ def a_job_that_fails(s: Sweep) -> None:
 
 @case
 def killed_for_time(s: Sweep) -> None:
-    s.run(*LONG, "model.n_iter=1000000,1", timeout_min=1, signal_delay_s=20, code=1)
+    s.run(*LONG, "model.n_iter=1000000,1", timeout_min=1, signal_delay_s=5, code=1)
     s.expect({"TIMEOUT": 1, "COMPLETED": 1}, {"KILLED": 1, "FINISHED": 1}, "FAILED")
     need(s.job(0)["error"] == "stopped by SIGTERM", s.job(0)["error"])
     need("Slurm will end this job soon" in s.log(0), s.log(0))
@@ -223,7 +223,7 @@ def scancel_of_the_array(s: Sweep) -> None:
 
 @case
 def signalled_before_the_end_of_its_time_and_requeued(s: Sweep) -> None:
-    one = s.command(*LONG, *KEPT, "model.n_iter=8000", "seed=0", max_num_timeout=2)
+    one = s.command(*LONG, *KEPT, "model.n_iter=5000", "seed=0", max_num_timeout=2)
     s.until(lambda: list(s.folder.glob("ck/fit-*.npz")), one)
     ask("scancel", "--signal=USR2", s.number(0))
     s.starts_again(0, one)
@@ -236,7 +236,7 @@ def signalled_before_the_end_of_its_time_and_requeued(s: Sweep) -> None:
 @case
 def requeued_by_Slurm(s: Sweep) -> None:
     """As for jobs that have to make room: SIGTERM, and another start; a job that had finished is not repeated."""
-    one = s.command(*LONG, *KEPT, "model.n_iter=8000,1")
+    one = s.command(*LONG, *KEPT, "model.n_iter=5000,1")
     s.until(lambda: list(s.folder.glob("ck/fit-*.npz")) and s.job(1).get("status") == "FINISHED", one)
     ask("scontrol", "requeue", s.number())
     for n in (0, 1):
@@ -254,11 +254,12 @@ def restarts(number: str) -> str:
 
 @case
 def Ctrl_C_and_repair_while_jobs_go_on(s: Sweep) -> None:
-    one = s.command(*OWN, "model._target_=mine.Slow", "model.gamma=25,1", array_parallelism=1)
+    one = s.command(*OWN, "model._target_=mine.Slow", "model.gamma=45,0.1", array_parallelism=1)
     s.until(lambda: s.runs(0), one)
     one.send_signal(signal.SIGINT)
     need("go on; `scancel" in s.ends(one, 130), s.said)
-    need("its jobs wait or run in Slurm" in s.tool("repair"), s.tool("repair"))
+    said = s.tool("repair")
+    need("its jobs wait or run in Slurm" in said, said)
     need((s.sweep(), s.jobs()) == ("RUNNING", {"RUNNING": 1}), (s.sweep(), s.jobs()))
     need(s.stored() == (["RUNNING"], {"RUNNING": 1}), s.stored())
     s.until(lambda: s.jobs() == {"FINISHED": 2} and s.slurm() == {"COMPLETED": 2})
@@ -305,7 +306,7 @@ ALONE: set[Callable[[Sweep], None]] = set()
 @alone
 def a_node_that_goes_down(s: Sweep) -> None:
     """The job is started again on the other node, and one that may not be is marked."""
-    one = s.command(*LONG, *KEPT, "model.n_iter=20000", "seed=0,1")
+    one = s.command(*LONG, *KEPT, "model.n_iter=5000", "seed=0,1")
     s.until(lambda: s.job(0) and s.job(1), one)
     (s.folder / "fixed").mkdir()
     other = Sweep(s.folder / "fixed", s.uri)
