@@ -321,7 +321,8 @@ def a_node_that_goes_down(s: Sweep) -> None:
         s.starts_again(n, one)
     s.ends(one, 0)
     other.ends(two, 1)
-    need(s.slurm() == {"COMPLETED": 2} and s.jobs() == {"FINISHED": 2}, (s.slurm(), s.jobs()))
+    s.until(lambda: s.slurm() == {"COMPLETED": 2}, seconds=40)  # the accounting lags behind
+    need(s.jobs() == {"FINISHED": 2}, s.jobs())
     need(all("going on from ck/fit-" in s.log(n) for n in lost), s.log(lost[0]))
     other.expect({"NODE_FAIL": 1}, {"KILLED": 1}, "FAILED")
     need(other.job(0)["error"].endswith("(Slurm: NODE_FAIL)"), other.job(0)["error"])
