@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
-.PHONY: help run test faults fuzz test-slow lint bench ui serve repair upload data docs numbers smoke digits compare table0 table1 table2 table3 tables figure sensitivity clean
+.PHONY: help run test test-cluster faults fuzz test-slow lint bench ui serve repair upload data docs numbers smoke digits compare table0 table1 table2 table3 tables figure sensitivity clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -22,6 +22,10 @@ run: $(STAMP)  ## set up, then run the main job on the default dataset (ARGS="da
 
 test: $(STAMP_DEV)  ## set up, then run the test suite (minutes)
 	$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
+
+test-cluster: $(STAMP_DEV)  ## sweeps on a real Slurm on this machine, as root (under ten minutes; ARGS=--install installs it by apt first)
+	@$(PY) -c 'import submitit' 2>/dev/null || $(PY) -m pip install --quiet --editable '.[dev,slurm]'
+	$(PY) tests/cluster.py $(ARGS)
 
 faults: $(STAMP_DEV)  ## put faults into real runs (half an hour; kinds that need a small disk need root)
 	$(PY) tests/faults.py $(ARGS)

@@ -54,11 +54,12 @@ def main() -> None:
             model.fit(X, y, S[y], S[CLASSES:])
             seconds[workers], dictionaries[workers] = time.perf_counter() - began, model.Dx_
             peaks = client.run(memory_mb, "VmHWM").values()
-        print(f"{workers} workers: {seconds[workers]:.1f} s, {model.density_ * 640:.0f} non-zeros, "
-              f"peak of a worker {max(peaks):.0f} MB, of the client {memory_mb('VmHWM'):.0f} MB", flush=True)  # fmt: skip
-    print(
-        f"efficiency {seconds[1] / 2 / seconds[2]:.2f}; same bits: {np.array_equal(dictionaries[1], dictionaries[2])}"
-    )
+        memory = f"peak of a worker {max(peaks):.0f} MB, of the client {memory_mb('VmHWM'):.0f} MB"
+        print(
+            f"{workers} workers: {seconds[workers]:.1f} s, {model.density_ * 640:.0f} non-zeros, {memory}", flush=True
+        )
+    same = np.array_equal(dictionaries[1], dictionaries[2])
+    print(f"efficiency {seconds[1] / 2 / seconds[2]:.2f}; the same bits: {same}")
 
 
 if __name__ == "__main__":

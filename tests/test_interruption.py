@@ -115,3 +115,76 @@ def test_handlers_of_somebody_else_stay_and_threads_have_none():
     thread.start()
     thread.join()
     assert found == [False]
+
+
+class OfSubmitit:
+    """What submitit sets in its jobs: SIGTERM is passed over, and SIGUSR2 may put the job back into the queue."""
+
+    def __init__(self, outcome):
+        self.outcome, self.called = outcome, 0
+
+    def bypass(self, number, frame):
+        pass
+
+    def checkpoint_and_try_requeue(self, number, frame):
+        self.called += 1
+        os.kill(os.getpid(), signal.SIGTERM)  # as Slurm does with a job that is put back
+        raise self.outcome
+
+
+OfSubmitit.__module__ = "submitit.core.job_environment"
+
+
+@pytest.fixture
+def submitit():
+    def under(outcome):
+        handler = OfSubmitit(outcome)
+        signal.signal(signal.SIGTERM, handler.bypass)
+        signal.signal(signal.SIGUSR2, handler.checkpoint_and_try_requeue)
+        return handler
+
+    before = signal.getsignal(signal.SIGUSR2)
+    yield under
+    signal.signal(signal.SIGUSR2, before)
+
+
+def test_a_job_of_submitit_that_is_cancelled_says_so(submitit, tmp_path):
+    handler = submitit(SystemExit(-1))
+
+    def cancelled():
+        with interruptible() as handled, run_folder(tmp_path) as out:
+            assert handled
+            out._begin("a run", "digest")
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+
+    with pytest.raises(SystemExit):
+        cancelled()
+    record = read(tmp_path / "status.json")
+    assert (record["status"], record["error"]) == ("KILLED", "stopped by SIGTERM")
+    assert signal.getsignal(signal.SIGTERM) == handler.bypass
+
+
+def test_a_job_that_is_put_back_into_the_queue_ends_once(submitit, tmp_path):
+    handler = submitit(SystemExit(-1))
+
+    def put_back():
+        with interruptible(), run_folder(tmp_path) as out:
+            out._begin("a run", "digest")
+            os.kill(os.getpid(), signal.SIGUSR2)
+            time.sleep(10)
+
+    with pytest.raises(SystemExit) as caught:
+        put_back()
+    assert handler.called == 1
+    assert caught.value.code == 128 + signal.SIGUSR2
+    record = read(tmp_path / "status.json")
+    assert (record["status"], record["error"]) == ("KILLED", "stopped by SIGUSR2")
+
+
+def test_a_job_that_is_not_put_back_uses_the_time_that_is_left(submitit, caplog):
+    submitit(RuntimeError("Job not requeued because: timed-out too many times."))
+    with interruptible():
+        os.kill(os.getpid(), signal.SIGUSR2)
+        time.sleep(0.01)
+    assert "Slurm will end this job soon. Job not requeued" in caplog.text

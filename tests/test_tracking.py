@@ -263,6 +263,23 @@ def test_runs_without_tracking_and_runs_of_another_store(tmp_path, store, capsys
     assert capsys.readouterr().out.endswith("nothing to do\n")
 
 
+def test_a_long_curve_is_sent_in_parts_each_of_which_is_a_sign_of_life(store, monkeypatch):
+    """One call for 20,000 values kept an MLflow server busy for longer than the patience with a store that hangs."""
+    from mlflow import MlflowClient
+
+    start(store / "run", "tracking=none")
+    result = records.read(store / "run" / "results.json")
+    records.write(store / "run" / "results.json", {**result, "curves": {"objective": [0.5] * 2500}})
+    sent, log_batch = [], MlflowClient.log_batch
+    monkeypatch.setattr(
+        MlflowClient, "log_batch", lambda *a, **k: (sent.append(len(a[2])), log_batch(*a, **k))[1]
+    )  # fmt: skip
+    assert main(["upload", str(store), "--all"]) == 0
+    assert max(sent) == 1000
+    (stored,) = recorded(store)
+    assert len(client_of(store).get_metric_history(stored.info.run_id, "curve/objective")) == 2500
+
+
 # --- repair -----------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import errno
 import io
+import logging
 import math
 import os
 import re
@@ -17,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
+
+log = logging.getLogger(__name__)
 
 
 class UserError(ValueError):
@@ -268,30 +271,55 @@ def interruptible() -> Iterator[bool]:
     Compiled code may swallow the exception (numba does while it loads what it has compiled). Loops of long work
     therefore call :func:`raise_if_interrupted`, and whoever reports an exception asks :func:`interruption` first.
 
+    submitit lets its jobs ignore SIGTERM, and its handler of SIGUSR2 puts a job back into the queue of a cluster. The
+    first is replaced, so that a job that is cancelled can record it; the second is kept, and a job that it does not put
+    back goes on for the time that it has left.
+
     Yields
     ------
     bool
         Whether SIGTERM is handled here. It is not in another than the main thread, and handlers that somebody else has
-        set, such as a cluster's, stay.
+        set stay.
     """
-    ours: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        standard = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-        ours = {number: old for number, old in standard.items() if signal.getsignal(number) == old}
+    before: dict[signal.Signals, Any] = {}
 
     def stop(number: int, frame: FrameType | None) -> None:
         _received.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number))
         raise _received[-1]
 
-    for number in ours:
-        signal.signal(number, stop)
+    def put_back(number: int, frame: FrameType | None) -> None:
+        # Slurm ends a job that is put back by SIGTERM, which must not disturb the record of how it ended.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        try:
+            before[signal.Signals(number)](number, frame)
+        except SystemExit:
+            _received.append(SystemExit(128 + number))
+            raise _received[-1] from None
+        except Exception as refused:
+            log.warning("Slurm will end this job soon. %s", refused)
+        signal.signal(signal.SIGTERM, stop)
+
+    if threading.current_thread() is threading.main_thread():
+        handlers = {
+            signal.SIGTERM: (stop, signal.SIG_DFL), signal.SIGINT: (stop, signal.default_int_handler),
+            **{n: (put_back, None) for n in signal.Signals if n.name in ("SIGUSR1", "SIGUSR2")},
+        }  # fmt: skip
+        for number, (handler, standard) in handlers.items():
+            old = signal.getsignal(number)
+            if old == standard or (number != signal.SIGINT and _of_submitit(old)):
+                before[number] = old
+                signal.signal(number, handler)
     try:
-        yield signal.SIGTERM in ours
+        yield signal.SIGTERM in before
     finally:
-        for number, old in ours.items():
+        for number, old in before.items():
             signal.signal(number, old)
-        if ours:
+        if before:
             _received.clear()
+
+
+def _of_submitit(handler: Any) -> bool:
+    return type(getattr(handler, "__self__", None)).__module__.partition(".")[0] == "submitit"
 
 
 def raise_if_interrupted() -> None:

@@ -62,8 +62,10 @@ def job(cfg: DictConfig) -> None:
             run(cfg, Path(hydra.runtime.output_dir))
         except BaseException as raised:
             error = interruption() or raised
-            if isinstance(error, SystemExit) and handled:
-                # SIGTERM to one worker of a parallel sweep ends its job, and the other jobs go on.
+            on_slurm = str(hydra.launcher.get("_target_")).endswith("SlurmLauncher")
+            if isinstance(error, SystemExit) and handled and not on_slurm:
+                # SIGTERM to one worker of a parallel sweep ends its job, and the other jobs go on. On Slurm the
+                # exception passes, because submitit must see no result of a job that Slurm may start again.
                 log.error("the run was terminated")
             elif _TRACEBACK or not isinstance(error, Exception):
                 raise error from None
@@ -161,7 +163,7 @@ def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoRet
         sys.exit(130)
     if in_sweep and type(error).__name__ in ("TerminatedWorkerError", "BrokenProcessPool", "UncompletedJobError"):
         # A worker of joblib or submitit was killed, from outside or for its memory, and the launcher gives up.
-        _fail(UserError("a job's process was killed, which ends its launcher; skip_existing=true goes on from here."))
+        _fail(UserError("a job was killed; the same command with skip_existing=true goes on from here."))
     raise error
 
 

@@ -1,59 +1,107 @@
-"""The Dask cluster of a run with ``model.backend=dask``."""
+"""Sweeps on a Slurm cluster (``hydra/launcher=submitit_slurm``): checks before, reports meanwhile, the end.
+
+submitit gives up at the first job that leaves no result, and Slurm goes on with the others, so the end of a sweep waits
+for those.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from zsl.checks import check_value
-from zsl.errors import UserError, reason
+from zsl.errors import UserError
+from zsl.runs import slurm
+from zsl.runs import status as records
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 log = logging.getLogger(__name__)
 
-# Seconds in which a scheduler has to answer.
-_PATIENCE = 30
+# Between two looks at the queue, and between two lines on how far a sweep is.
+_LOOK_S, _REPORT_S = 3.0, 60.0
 
 
-@contextmanager
-def cluster(config: Mapping[str, Any]) -> Iterator[None]:
-    """The client of ``dask.scheduler`` while a run learns on it; nothing for another ``model.backend``.
+def check(config: DictConfig) -> None:
+    """Refuse settings under which Slurm would end each job at its start, and warn of a store that jobs cannot share.
 
     Raises
     ------
     UserError
-        If Dask is not installed, the scheduler does not answer, or its workers cannot import zsl.
+        If Slurm's signal before the end of a job's time comes no later than the job's start.
     """
-    scheduler = config["dask"]["scheduler"]
-    check_value(str | None, scheduler, "dask.scheduler")
-    if config["model"].get("backend") != "dask":
-        if scheduler is not None:
-            raise UserError("dask.scheduler is given, but nothing would be computed there; set model.backend=dask.")
-        yield
-        return
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError:
-        raise UserError("model.backend=dask needs Dask; pip install 'zsl-cdl[dask]'.") from None
-    if scheduler is None:
-        with LocalCluster(threads_per_worker=1, dashboard_address=":0") as local, Client(local) as client:
-            log.info(
-                "learning on %d workers of this machine; %s shows them", len(client.nthreads()), client.dashboard_link
-            )
-            yield
-        return
-    try:
-        file = {"scheduler_file": scheduler} if Path(scheduler).is_file() else {"address": scheduler}
-        client = Client(**file, timeout=_PATIENCE)
-    except (OSError, ValueError) as error:
+    launcher = config.hydra.launcher
+    minutes, delay = float(launcher.timeout_min), float(launcher.signal_delay_s)
+    if delay >= 60 * minutes:
         raise UserError(
-            f"dask.scheduler={scheduler} does not answer ({reason(error)}); give the address that `dask scheduler` "
-            "prints, or the file that it writes with --scheduler-file."
-        ) from None
-    with client:
-        if not client.nthreads():
-            log.warning("the Dask scheduler %s has no worker yet; the run waits for the first one", scheduler)
-        log.info("learning on the Dask cluster of %s; %s shows its tasks", scheduler, client.dashboard_link)
-        yield
+            f"hydra.launcher.signal_delay_s={delay:.0f} is no shorter than the time limit of {minutes:g} min, so Slurm "
+            f"would signal the end to each job at its start; set hydra.launcher.signal_delay_s={30 * minutes:.0f}."
+        )
+    uri = config.tracking.get("uri") if config.tracking.get("_target_") else "none"
+    if not uri or str(uri).startswith("sqlite"):
+        log.warning(
+            "every job writes to the database file of the tracking store, which is safe on one machine and not on a "
+            "network file system; set tracking.uri=http://HOST:PORT, or tracking=none and later run `zsl tracking "
+            "upload --all`."
+        )
+
+
+def report(sweep: Mapping[str, Any]) -> None:
+    """Log each minute how many jobs of a sweep run and are over, while this process waits for them."""
+
+    def look() -> None:
+        while True:
+            time.sleep(_REPORT_S)
+            found: Counter[str] = Counter()
+            for path in Path(sweep["folder"]).glob(f"*/{records.STATUS}"):
+                record = records.read(path)
+                if record.get("sweep") == sweep["id"]:
+                    found[str(record.get("status"))] += 1
+            found["SKIPPED"] = sum(1 for _ in Path(sweep["folder"]).glob(f"*/{records.SKIPPED}"))
+            words = ", ".join(f"{n} {word.lower()}" for word, n in sorted(found.items()) if n) or "none started"
+            log.info("sweep of %s jobs: %s", sweep["jobs"] or "some", words)
+
+    threading.Thread(target=look, daemon=True, name="sweep report").start()
+
+
+def wait(sweep: Mapping[str, Any], interrupted: bool) -> tuple[str, bool, str]:
+    """Wait until no job of a sweep is in Slurm's queue.
+
+    Parameters
+    ----------
+    sweep : mapping
+        The ``sweep.json``.
+    interrupted : bool
+        Whether the command was stopped; it then waits no longer.
+
+    Returns
+    -------
+    (str, bool, str)
+        Which jobs ended otherwise than by themselves; whether one of them was cancelled; and, where jobs wait or run
+        after an interruption, a sentence on what becomes of them.
+    """
+    numbers = slurm.jobs_of(sweep)
+    try:
+        told = False
+        while (left := slurm.queue(numbers)) and not interrupted:
+            if not told:
+                log.info("a job was lost; waiting for the %d jobs that are still in Slurm's queue", len(left))
+                told = True
+            time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        left, interrupted = slurm.queue(numbers), True
+    if left:
+        arrays = " ".join(sorted({n.partition("_")[0] for n in left}))
+        return "", False, (
+            f"{len(left)} jobs of the sweep stay in Slurm's queue and go on; `scancel {arrays}` stops them. When they "
+            f"are over, `zsl tracking repair {sweep['folder']}` ends the sweep."
+        )  # fmt: skip
+    words = {n: word for n, word in slurm.ends(numbers).items() if word != "COMPLETED"}
+    logs = f"; their output is in {sweep['launcher']['submitit_folder']}"
+    said = ", ".join(f"{n} {word}" for n, word in sorted(words.items()))
+    return (f"Slurm says: {said}{logs}" if said else ""), "CANCELLED" in words.values(), ""

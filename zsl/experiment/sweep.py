@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hydra.experimental.callback import Callback
 
+from zsl.experiment import cluster
 from zsl.progress import time_left
+from zsl.runs import slurm
 from zsl.runs import status as records
 from zsl.runs.jobs import short_keys
 
@@ -57,6 +59,9 @@ class Sweep(Callback):
         _refuse(_check_data, config, swept or {})
         folder = Path(str(config.hydra.sweep.dir)).resolve()
         _refuse(_check_no_sweep, folder)
+        on_cluster = str(config.hydra.launcher._target_).endswith("SlurmLauncher")
+        if on_cluster:
+            _refuse(cluster.check, config)
         self.sweep = {
             "id": uuid.uuid4().hex,
             "status": records.RUNNING,
@@ -82,6 +87,8 @@ class Sweep(Callback):
         _started[:] = [(self.sweep, of)]
         of.begin_sweep(self.sweep)
         records.write(folder / records.SWEEP, self.sweep)
+        if on_cluster:
+            cluster.report(self.sweep)
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """In the process of the job."""
@@ -101,7 +108,9 @@ class Sweep(Callback):
         if number is None or not total or total == 1:
             return
         seconds = (records.now_ms() - self.sweep["started"]) / 1000
-        left = f", {time_left(seconds, number, total - number)}" if number else ""
+        # submitit starts jobs in any order and many at once, so their number does not tell how many are over.
+        paced = number and "submitit" not in str(self.sweep["launcher"].get("_target_"))
+        left = f", {time_left(seconds, number, total - number)}" if paced else ""
         log.info("job %d of %d%s: %s", number + 1, total, left, " ".join(overrides))
 
     def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
@@ -184,11 +193,17 @@ def finish(error: BaseException | None) -> tuple[str, str] | None:
     sweep, of = _started.pop()
     belongs_to({})
     mask_files(Path(sweep["folder"]))
+    killed, ended = error is not None and not isinstance(error, Exception), ""
+    if error is not None and sweep["launcher"].get("submitit_folder"):
+        ended, cancelled, left = cluster.wait(sweep, killed)
+        if left:
+            return records.RUNNING, left
+        killed = killed or cancelled
     try:
-        text = end_sweep(sweep, of, killed=error is not None and not isinstance(error, Exception), error=error)
+        text = end_sweep(sweep, of, killed=killed, error=error)
     except OSError as problem:
         text = f"the end of the sweep could not be written to {problem.filename} ({problem.strerror})"
-    return sweep["status"], text
+    return sweep["status"], "\n".join(filter(None, (text, ended)))
 
 
 def _composes(config: DictConfig) -> bool:
@@ -257,7 +272,11 @@ def _launcher(config: DictConfig) -> dict[str, Any]:
     """The settings of the launcher that say how many jobs run at once on one machine."""
     node = config.hydra.launcher
     keys = ("_target_", "n_jobs", "cpus_per_task", "tasks_per_node")
-    return {k: node.get(k) for k in keys if node.get(k) is not None}
+    found = {k: node.get(k) for k in keys if node.get(k) is not None}
+    if str(node._target_).endswith("SlurmLauncher"):
+        # submitit gives each job a folder of its number there, by which the jobs of a sweep are known again.
+        found["submitit_folder"] = str(Path(str(node.submitit_folder).partition("%j")[0]).resolve())
+    return found
 
 
 def threads_for(launcher: Mapping[str, Any], cores: int) -> int:
@@ -272,7 +291,8 @@ def threads_for(launcher: Mapping[str, Any], cores: int) -> int:
         at_once = n if n > 0 else max(cores + 1 + n, 1)
         return max(cores // at_once, 1)
     if "submitit" in target:
-        return max(int(launcher.get("cpus_per_task") or 1), 1)
+        # Slurm may have granted more (hydra.launcher.additional_parameters) than the key says.
+        return max(slurm.cores() or int(launcher.get("cpus_per_task") or 1), 1)
     return cores
 
 
@@ -282,10 +302,17 @@ def limit_threads(n: int | None, launcher: Mapping[str, Any]) -> int:
     Environment variables that the user set stay where they allow fewer. Libraries that are loaded already are set
     directly; the others will read the environment.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if n is None and not any(word in str(launcher.get("_target_")) for word in ("joblib", "submitit")):
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    granted = slurm.cores() or here
+    cores = min(here, granted)
+    if here < granted:
+        log.warning(
+            "Slurm granted %d cores to this job and bound it to %d of them, which slows it down; "
+            "hydra.launcher.setup=['export SRUN_CPUS_PER_TASK=%d'] lifts that.", granted, here, granted,
+        )  # fmt: skip
+    if n is None and cores == here and not any(w in str(launcher.get("_target_")) for w in ("joblib", "submitit")):
         return cores  # one job after another, with all there is
-    n = n or threads_for(launcher, cores)
+    n = n or min(threads_for(launcher, cores), here)
     for variable in _THREAD_VARIABLES:
         given = os.environ.get(variable, "")
         if variable not in os.environ or (given.isdigit() and int(given) > n):

@@ -125,14 +125,29 @@ class RunFolder:
                 self._skip(*found)
                 return found[1]
         before = status.read(self.folder / status.STATUS)
+        again = before if digest == before.get("digest") and before.get("sweep") == self._sweep.get("id") else {}
+        if self._sweep and again.get("status") == status.FINISHED:
+            complete = status.read(self.folder / status.RESULTS)
+            if complete:
+                return self._finished(again, Result.of(complete))
         if before.get("status") == status.FINISHED and before.get("digest") not in (None, digest):
             self._refused = True
             raise UserError(
                 f"{self.folder} holds a finished run of other settings or data, which this run would replace; give the "
                 "run another folder (hydra.run.dir, of a sweep hydra.sweep.dir), or remove that one."
             )
-        self._begin(self._name_of_job() or name, digest)
+        self._begin(self._name_of_job() or name, digest, again if self._sweep else {})
         return None
+
+    def _finished(self, record: dict[str, Any], result: Result) -> Result:
+        """A job that had finished before a cluster started it again: its result, which the store gets in full."""
+        assert self.folder is not None
+        self.record = record
+        if record["tracking"] and not record["tracking"]["complete"]:
+            self._tracker.finish(record, self.folder, self._config)
+            self._write()
+        log.info("this job had finished before it was started again")
+        return result
 
     def finish(self, result: Result, fitted: Any, data: Any, draw: Callable[[Path], None] | None = None) -> None:
         """Write the run's files, let ``draw`` add figures, tell the tracking store, and print the result."""
@@ -182,11 +197,15 @@ class RunFolder:
         """Let other processes use the folder, and leave no file that is not a result."""
         self._lock.release()
 
-    def _begin(self, name: str, digest: str | None) -> None:
+    def _begin(self, name: str, digest: str | None, again: Mapping[str, Any] | None = None) -> None:
+        """Write the first record; ``again`` is that of the same job before a cluster started it again."""
         assert self.folder is not None
         tracking, above = self._tracker.destination(), self._sweep.get("tracking")
         if tracking and above and tracking["uri"] == above["uri"]:
             tracking["parent"] = above["run_id"]
+        known = (again or {}).get("tracking")
+        if tracking and known and tracking["uri"] == known["uri"]:
+            tracking["run_id"] = known["run_id"]  # the run of the store goes on
         self.record = {
             "status": status.RUNNING,
             "name": name,

@@ -115,7 +115,8 @@ def job_name(overrides: Sequence[str]) -> str:
 def end_sweep(sweep: dict[str, Any], tracker: Any, *, killed: bool = False, error: BaseException | None = None) -> str:
     """Count what became of the jobs, tell the tracker, and return a summary for the terminal.
 
-    The sweep is FINISHED if every job finished or was skipped, KILLED if it was interrupted, else FAILED.
+    The sweep is FINISHED if every job finished or was skipped, also where its own process was killed after the last
+    job; else KILLED if it was interrupted; else FAILED.
 
     Parameters
     ----------
@@ -131,7 +132,8 @@ def end_sweep(sweep: dict[str, Any], tracker: Any, *, killed: bool = False, erro
     jobs = jobs_of(sweep)
     done, found = jobs.count(status.FINISHED) + jobs.count("SKIPPED"), jobs.total
     complete = done == found and done > 0 and done >= (sweep["jobs"] or 0)
-    sweep["status"] = status.KILLED if killed else status.FINISHED if complete else status.FAILED
+    complete = complete and not (killed and sweep["jobs"] is None)  # more jobs might have come
+    sweep["status"] = status.FINISHED if complete else status.KILLED if killed else status.FAILED
     sweep["ended"] = status.now_ms()
     if error is not None and not killed and str(error):
         sweep["error"] = reason(error)[:300]

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from zsl.errors import atomic, process_runs, reason
+from zsl.runs import slurm
 
 log = logging.getLogger(__name__)
 
 RESULTS, STATUS, SKIPPED, SWEEP = "results.json", "status.json", "skipped.json", "sweep.json"
 PAGE = "ui.json"
 """In an output folder while ``zsl ui`` shows its store: the process and the address"""
+_OF_A_JOB = ("cluster", "job", "user")
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
 
 
@@ -124,7 +126,10 @@ def settle(path: Path, record: dict[str, Any]) -> dict[str, Any]:
         # The process was killed after the results were written, while it sent them to the tracking store.
         record |= {"status": FINISHED, "ended": int(found.stat().st_mtime * 1000)}
     else:
-        record |= {"status": KILLED, "ended": now_ms(), "error": "its process was killed"}
+        job = (record["process"].get("slurm") or {}).get("job")
+        said = slurm.ends([job]).get(job) if job else None
+        why = "its process was killed" + (f" (Slurm: {said})" if said else "")
+        record |= {"status": KILLED, "ended": now_ms(), "error": why}
     write(path, record)
     return record
 
@@ -140,13 +145,41 @@ def page_of(output_dir: Path) -> str:
 
 def this_process() -> dict[str, Any]:
     """What :func:`alive` needs to tell, later and from another process, whether this process still runs."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+    found = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+    return found | ({"slurm": job} if (job := slurm.this_job()) else {})
 
 
 def alive(process: Mapping[str, Any]) -> bool | None:
-    """Whether a process of :func:`this_process` still runs; None for a process of another machine."""
-    if process.get("host") != socket.gethostname():
-        return None
+    """Whether a process of :func:`this_process` still runs; None for a process of another machine.
+
+    Of a Slurm job every machine of the cluster can tell. A job that waits to be started again counts as running.
+    """
+    here = process.get("host") == socket.gethostname()
+    if here and _runs_here(process):
+        return True
+    job = process.get("slurm")
+    # Of another process of this very job, which runs, Slurm cannot tell more.
+    if job and job.get("job") != (slurm.this_job() or {}).get("job") and (found := slurm.in_queue(job)) is not None:
+        return found
+    return False if here else None
+
+
+def as_tag(process: Mapping[str, Any]) -> str:
+    """A process as the text of the tag ``zsl.process``: machine, number and start, and its Slurm job if it has one."""
+    job = process.get("slurm") or {}
+    parts = [process["host"], process["pid"], process["started"], *(job[k] for k in _OF_A_JOB if job)]
+    return "/".join(map(str, parts))
+
+
+def of_tag(tag: str) -> dict[str, Any]:
+    """The process that :func:`as_tag` made a text of."""
+    host, pid, started, *job = [*tag.split("/"), "", ""][: max(tag.count("/") + 1, 3)]
+    number = int(pid) if pid.isascii() and pid.isdigit() else None
+    process = {"host": host, "pid": number, "started": started}
+    return process | ({"slurm": dict(zip(_OF_A_JOB, job, strict=True))} if len(job) == len(_OF_A_JOB) else {})
+
+
+def _runs_here(process: Mapping[str, Any]) -> bool:
     pid = process.get("pid")
     if not isinstance(pid, int):
         return False

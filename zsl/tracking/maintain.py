@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from zsl.errors import UserError, remove_parts
+from zsl.runs import slurm
 from zsl.runs import status as records
 from zsl.runs.folder import Tracker
 from zsl.runs.jobs import end_sweep, jobs_of
@@ -56,9 +57,13 @@ def repair(folders: Iterable[Path], *, older_than: float | None = None) -> list[
         for path in sorted(records.walk(folder, records.SWEEP)):
             try:
                 sweep = _moved(records.read(path), path.parent)
-                if _gone(sweep, older_than):
-                    end_sweep(sweep, _tracker(sweep), killed=True)
-                    lines.append(f"{path.parent}: sweep KILLED")
+                if not _gone(sweep, older_than):
+                    continue
+                if slurm.queue(slurm.jobs_of(sweep)):
+                    lines.append(f"{path.parent}: unchanged, since its jobs wait or run in Slurm")
+                    continue
+                end_sweep(sweep, _tracker(sweep), killed=True)
+                lines.append(f"{path.parent}: sweep {sweep['status']}")
             except _UNUSABLE as error:
                 _named(path, error)
     return lines
@@ -70,8 +75,7 @@ def repair_store(uri: str, experiment: str, *, older_than: float | None = None) 
     lines = []
     running = "attributes.status = 'RUNNING'"
     for run in ask(store, lambda s: [r for kind in ("run", "sweep") for r in s.find("zsl.kind", kind, running)]):
-        host, pid, started = (run.data.tags.get("zsl.process", "").split("/") + ["", "", ""])[:3]
-        process = {"host": host, "pid": int(pid) if pid.isascii() and pid.isdigit() else None, "started": started}
+        process = records.of_tag(run.data.tags.get("zsl.process", ""))
         record = {"status": records.RUNNING, "process": process, "started": run.info.start_time}
         gone = _gone(record, older_than)
         if gone:

@@ -22,8 +22,8 @@ from zsl.runs.result import Result
 from zsl.tracking import about, artifacts, opening
 from zsl.version import commit
 
-# MLflow's limits: longer values would be cut (6000, tags 8000) or refused (250-character keys).
-_MAX_VALUE, _MAX_TAG, _MAX_KEY = 6000, 8000, 250
+# MLflow's limits: longer values would be cut (6000, tags 8000) or refused (250-character keys, 1000 metrics at once).
+_MAX_VALUE, _MAX_TAG, _MAX_KEY, _BATCH = 6000, 8000, 250, 1000
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,9 @@ class Store:
         tags["mlflow.note.content"] = about.description(as_object)
         if result.get("warnings"):
             tags["zsl.warnings"] = f"{len(result['warnings'])}: " + " ".join(result["warnings"])
-        self.client.log_batch(run, metrics, params, [RunTag(k, v[:_MAX_TAG]) for k, v in tags.items()])
+        self.client.log_batch(run, metrics[:_BATCH], params, [RunTag(k, v[:_MAX_TAG]) for k, v in tags.items()])
+        for start in range(_BATCH, len(metrics), _BATCH):  # each is a sign of life, which a long curve would lack
+            self.client.log_batch(run, metrics[start : start + _BATCH])
         self.client.log_inputs(run, datasets=[about.dataset(as_object)])
         artifacts.log_files(self.client, run, folder, which)
         self.client.set_terminated(run, records.FINISHED, ended)
@@ -176,12 +178,16 @@ class Store:
         tracking, process = record["tracking"], record["process"]
         if tracking["run_id"] is not None:
             try:
-                self.client.get_run(tracking["run_id"])
+                known = self.client.get_run(tracking["run_id"]).info.status
+                if record["status"] == records.RUNNING != known:  # a cluster has started the job again
+                    self.client.update_run(tracking["run_id"], status=records.RUNNING)
+                    self.client.set_tag(tracking["run_id"], "zsl.process", records.as_tag(process))
+                    self.client.set_tag(tracking["run_id"], "zsl.error", "")
                 return tracking["run_id"]
             except MlflowException as error:
                 if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                     raise
-        tags["zsl.process"] = f"{process['host']}/{process['pid']}/{process['started']}"
+        tags["zsl.process"] = records.as_tag(process)
         tags["mlflow.parentRunId"] = tracking["parent"] or ""
         run = self.client.create_run(
             self.experiment,
@@ -196,11 +202,8 @@ class Store:
 
     def find(self, tag: str, value: str, *conditions: str) -> list[Any]:
         """The runs whose tag has a value and that fulfil MLflow's conditions."""
-        return list(
-            self.client.search_runs(
-                [self.experiment], " and ".join([f"tags.`{tag}` = '{value}'", *conditions]), max_results=1000
-            )
-        )
+        wanted = " and ".join([f"tags.`{tag}` = '{value}'", *conditions])
+        return list(self.client.search_runs([self.experiment], wanted, max_results=1000))
 
     def finished(self) -> set[str]:
         """The ids of all runs that are over."""

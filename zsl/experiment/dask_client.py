@@ -1,0 +1,59 @@
+"""The Dask cluster of a run with ``model.backend=dask``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from zsl.checks import check_value
+from zsl.errors import UserError, reason
+
+log = logging.getLogger(__name__)
+
+# Seconds in which a scheduler has to answer.
+_PATIENCE = 30
+
+
+@contextmanager
+def dask_client(config: Mapping[str, Any]) -> Iterator[None]:
+    """The client of ``dask.scheduler`` while a run learns on it; nothing for another ``model.backend``.
+
+    Raises
+    ------
+    UserError
+        If Dask is not installed, the scheduler does not answer, or its workers cannot import zsl.
+    """
+    scheduler = config["dask"]["scheduler"]
+    check_value(str | None, scheduler, "dask.scheduler")
+    if config["model"].get("backend") != "dask":
+        if scheduler is not None:
+            raise UserError("dask.scheduler is given, but nothing would be computed there; set model.backend=dask.")
+        yield
+        return
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise UserError("model.backend=dask needs Dask; pip install 'zsl-cdl[dask]'.") from None
+    if scheduler is None:
+        with LocalCluster(threads_per_worker=1, dashboard_address=":0") as local, Client(local) as client:
+            log.info(
+                "learning on %d workers of this machine; %s shows them", len(client.nthreads()), client.dashboard_link
+            )
+            yield
+        return
+    try:
+        file = {"scheduler_file": scheduler} if Path(scheduler).is_file() else {"address": scheduler}
+        client = Client(**file, timeout=_PATIENCE)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"dask.scheduler={scheduler} does not answer ({reason(error)}); give the address that `dask scheduler` "
+            "prints, or the file that it writes with --scheduler-file."
+        ) from None
+    with client:
+        if not client.nthreads():
+            log.warning("the Dask scheduler %s has no worker yet; the run waits for the first one", scheduler)
+        log.info("learning on the Dask cluster of %s; %s shows its tasks", scheduler, client.dashboard_link)
+        yield
