@@ -1,6 +1,7 @@
 """Efficiency of learning on 1 and 2 Dask workers: ``python docs/measure_dask.py [FOLDER] [--rows 1000000]``.
 
-Features of 512 dimensions with class structure (simulated, float32) are written to FOLDER once, as .npy files. Each
+Features of 512 dimensions with class structure (simulated, float32) are written to FOLDER as .npy files, unless it has
+such files, which are then used whatever ``--rows`` says. Each
 cluster has workers of one thread; the efficiency of two workers is half of the time of one over the time of two.
 """
 

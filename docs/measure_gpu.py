@@ -1,8 +1,8 @@
 """Speed of ``solver=torch`` against the CPU: ``python docs/measure_gpu.py [--rows 4096] [--device cuda]``.
 
-The problem has the size of the largest of docs/sparse-coding.md: p = 2048 features, r = 2560 atoms, rectified features
-with class structure and a decaying spectrum, training images as atoms. Every contender codes the same rows in turn, and
-the median of the rounds counts. The CPU uses all cores; a GPU is warmed up by one block of rows.
+The problem has the size of the fits of docs/costs.md: p = 2048 features, r = 2560 atoms. Features have class structure
+and a decaying spectrum, and are rectified and centred; training images are the atoms. Every contender codes the same
+rows in turn, and the median of the rounds counts. The CPU uses all cores; a GPU is warmed up by one block of rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FEATURES, ATOMS, CLASSES, PENALTIES = 2048, 2560, 200, (0.01, 0.1)
 
 
 def features(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Rectified rows of unit length with class structure, whose spectrum decays."""
+    """Rows of unit length with class structure and a decaying spectrum, rectified and then centred."""
     spectrum = np.arange(1, FEATURES + 1) ** -0.5
     axes = np.linalg.qr(rng.standard_normal((FEATURES, FEATURES)))[0]
     classes = rng.standard_normal((CLASSES, FEATURES)) * spectrum

@@ -29,7 +29,7 @@ def moments(X: Chunks, prepare: Prepare) -> tuple[Array, Array, Array]:
 def principal_axes(X: Chunks, prepare: Prepare, n: int) -> Array:
     """(n, p) the first principal axes of the prepared rows, whose columns have the mean zero.
 
-    Of the two signs of an axis that one is taken at which the entry of largest size is positive, as in scikit-learn.
+    The sign of each axis makes its largest entry by size positive, as in scikit-learn.
     """
     vectors = np.linalg.eigh(X.sum(_products, None, prepare) / (len(X) - 1))[1][:, ::-1].T[:n]
     signs = np.sign(vectors[np.arange(n), np.abs(vectors).argmax(axis=1)])

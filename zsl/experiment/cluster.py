@@ -1,4 +1,4 @@
-"""Sweeps on a Slurm cluster (``hydra/launcher=submitit_slurm``): checks before, reports meanwhile, the end.
+"""Checks settings before a sweep on a Slurm cluster (``hydra/launcher=submitit_slurm``), reports, records its end.
 
 submitit gives up at the first job that leaves no result, and Slurm goes on with the others, so the end of a sweep waits
 for those.
@@ -28,7 +28,7 @@ _LOOK_S, _REPORT_S = 3.0, 60.0
 
 
 def check(config: DictConfig) -> None:
-    """Refuse settings under which Slurm would end each job at its start, and warn of a store that jobs cannot share.
+    """Refuse settings under which Slurm would signal the end to each job at its start, and warn of a store that jobs cannot share.
 
     Raises
     ------

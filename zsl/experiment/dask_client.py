@@ -38,7 +38,8 @@ def dask_client(config: Mapping[str, Any]) -> Iterator[None]:
     except ImportError:
         raise UserError("model.backend=dask needs Dask; pip install 'zsl-cdl[dask]'.") from None
     if scheduler is None:
-        with LocalCluster(threads_per_worker=1, dashboard_address=":0") as local, Client(local) as client:
+        workers = {"n_workers": config["threads"], "threads_per_worker": 1, "dashboard_address": ":0"}
+        with LocalCluster(**workers) as local, Client(local) as client:
             log.info(
                 "learning on %d workers of this machine; %s shows them", len(client.nthreads()), client.dashboard_link
             )
@@ -55,5 +56,27 @@ def dask_client(config: Mapping[str, Any]) -> Iterator[None]:
     with client:
         if not client.nthreads():
             log.warning("the Dask scheduler %s has no worker yet; the run waits for the first one", scheduler)
+            client.wait_for_workers(1)
+        _check_workers(client, scheduler)
         log.info("learning on the Dask cluster of %s; %s shows its tasks", scheduler, client.dashboard_link)
         yield
+
+
+def _check_workers(client: Any, scheduler: str) -> None:
+    """Refuse workers that cannot compute what they will be sent."""
+    try:
+        found = set(client.run(_version).values())
+    except ImportError as error:
+        raise UserError(
+            f"the workers of dask.scheduler={scheduler} cannot import zsl ({reason(error)}); install it where they run."
+        ) from None
+    if found != {(here := _version())}:
+        log.warning("workers have zsl %s, and this process has %s; install the same version", ", ".join(found), here)
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    import zsl.sparse  # noqa: F401
+
+    return version("zsl-cdl")

@@ -43,8 +43,8 @@ class AveragedDictionaries(CoupledDictionaries):
     seed : int
         The first member's seed; those of the others are derived from it.
     checkpoint : path, optional
-        Every member has a file of its own. After a kill the member that was learning goes on from its file; those
-        before it are learned again, to the same bits.
+        Every member has a file of its own, which is removed when all members are learned. After a kill the same fit
+        goes on with the member that was learning.
 
     Attributes
     ----------
@@ -89,7 +89,9 @@ class AveragedDictionaries(CoupledDictionaries):
         if self.n_atoms is not None:
             r, K = self.n_atoms, n_members(self.n_atoms)
         K = self.n_dictionaries or K
-        members = [self._member(n_atoms=r, seed=seed).fit(X, y, Z, Z_unseen) for seed in seeds(self.seed, K)]
+        members = [self._member(n_atoms=r, seed=seed) for seed in seeds(self.seed, K)]
+        # A member's file stays until all are learned: after a kill no member is learned again.
+        checkpoints = [member._fit(X, y, Z, Z_unseen) for member in members]
         self.Z_unseen_, self.n_dictionaries_ = members[0].Z_unseen_, K
         self.Dx_, self.Dz_ = (np.vstack([getattr(m, name) for m in members]) for name in ("Dx_", "Dz_"))
         self.Dz_ /= K
@@ -106,6 +108,8 @@ class AveragedDictionaries(CoupledDictionaries):
         self.redrawn_ = _together([m.redrawn_ for m in members], still=0).sum(axis=0).tolist()
         self.lasso_gap_max_ = max(m.lasso_gap_max_ for m in members)
         self.density_ = float(np.mean([m.density_ for m in members]))
+        for checkpoint in filter(None, checkpoints):
+            checkpoint.remove()
         return self
 
     @property

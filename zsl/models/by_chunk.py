@@ -17,8 +17,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def by_chunk(method: F) -> F:
     """Let a method that takes images X (L, p), each on its own, also take a ``dask.array``, and then return one.
 
-    Nothing is computed at once: the result is a task for each chunk of rows, with the fitted model in it, but without
-    its training data.
+    Nothing is computed yet but the result of one row, which tells shape and type. The result has a task for each chunk
+    of rows, with the fitted model in it, but without its training data.
     """
 
     @wraps(method)

@@ -92,7 +92,8 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         nothing, not even codes under much older dictionaries.
     checkpoint : path, optional
         Beginning of the name of a file that is written every ``checkpoint_minutes``. After a kill the same ``fit`` goes
-        on from the file and ends at the same dictionaries to the bit. Every problem (data and settings) has a file of
+        on from the file and ends at the same dictionaries to the bit (with rows on a Dask cluster, to within the
+        tolerance of the codes, which start anew). Every problem (data and settings) has a file of
         its own, ``ck-1a2b3c4d.npz`` for ``ck``, which ``fit`` removes when it is done.
     checkpoint_minutes : float > 0
         Minutes between two writes of the checkpoint.
@@ -105,7 +106,8 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     Dx_, Dz_ : (r, p), (r, q)
         The dictionaries.
     codes_ : (n, r) scipy.sparse.csr_array
-        Codes of the seen images; None with ``batch_size``. ``A_`` is a dense copy.
+        Codes of the seen images; None with ``batch_size``. ``A_`` is a dense copy. Of rows on a Dask cluster ``codes_``
+        is a ``dask.array`` of such arrays, which the workers hold as long as the model exists.
     B_ : (M, r)
         Codes of the unseen classes' attributes; no rows with ``unseen_weight="none"``.
     lam_ : float
@@ -189,7 +191,13 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
             that is damaged or cannot be written.
         """
         check_fields(self)
-        X, y, Z, Z_unseen = self._checked(X, y, Z, Z_unseen)
+        checkpoint = self._fit(*self._checked(X, y, Z, Z_unseen))
+        if checkpoint:
+            checkpoint.remove()
+        return self
+
+    def _fit(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> Checkpoint | None:
+        """Learn, and return the checkpoint, whose file is left."""
         checkpoint = self._checkpoint(X, y, Z, Z_unseen)
         rng = np.random.default_rng(self.seed)
         r = self.n_atoms or default_n_atoms(len(X), X.shape[1], Z.shape[1])
@@ -209,16 +217,15 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
             self._learn_semantic(
                 len(X), state.AtA, attributes.mean_products(state.products), attributes.mean_square, Z_unseen
             )
-        if checkpoint:
-            checkpoint.remove()
-        return self
+        return checkpoint
 
     @property
     def A_(self) -> Array:
         """(n, r) dense copy of ``codes_``."""
-        if getattr(self, "codes_", None) is None:
+        codes: Any = getattr(self, "codes_", None)
+        if codes is None:
             raise AttributeError("A_: the codes of the training images are not kept with batch_size; use codes(X)")
-        return self.codes_.toarray()  # type: ignore[union-attr]
+        return (codes.compute() if is_chunked(codes) else codes).toarray()
 
     def codes(self, X: Array) -> Codes:
         """Sparse codes of images X (L, p) under the visual dictionary, by Eq. (5) (``eq:attrAgn``)."""

@@ -29,7 +29,9 @@ def read_input(path: Path, classifier: ZeroShotClassifier, arguments: argparse.N
     trained = classifier.about_.get("network")
     if isinstance(trained, list):
         return _beside(path, str(classifier.about_["feature"]).split("+"), trained)
-    return _from_images(path, classifier, arguments) if path.is_dir() else _from_file(path, trained)
+    if path.is_dir() and path.suffix != ".zarr":
+        return _from_images(path, classifier, arguments)
+    return _from_file(path, trained)
 
 
 def _from_file(path: Path, trained: str | None) -> tuple[Array, list[str]]:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# A command that asks the controller of a cluster gets an answer in milliseconds, or the controller is in trouble.
+# Seconds to wait for an answer of Slurm, which usually takes milliseconds.
 _PATIENCE_S = 20.0
 # Many runs of one array are looked at one after another; the controller is asked once.
 _FRESH_S = 2.0

@@ -1,4 +1,4 @@
-"""Sparse coding and dictionary learning: the LASSO problem of Eq. (5), six solvers for it, and dictionary updates.
+"""Sparse coding and dictionary learning: the LASSO problem of Eq. (5), solvers for it, and dictionary updates.
 
 :func:`sparse_encode` is the entry point. The compiled kernels know this one problem alone, for speed.
 """

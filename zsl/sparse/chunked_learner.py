@@ -21,7 +21,7 @@ from zsl.sparse.statistics import accumulate
 
 
 class ChunkedLearner(Learner):
-    """The loop over rows in chunks; a step of batch learning is a whole pass, one of online learning is a batch.
+    """The loop over rows in chunks: a step is a whole pass in batch learning, and one batch in online learning.
 
     The codes to start from lie with the chunks. A checkpoint does not hold them, so a fit that goes on from one starts
     its codes anew and reaches the same dictionaries to within the tolerance of the codes.

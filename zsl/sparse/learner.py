@@ -25,8 +25,9 @@ log = logging.getLogger(__name__)
 
 # Bytes of the dense codes of one piece of rows; several arrays of this size are held at once.
 _PIECE_BYTES = 2**28
-# Codes on the way have this tolerance at first, later a multiple of the objective's last fall: the gap of a rough code
-# overstates its distance from the minimum about a hundredfold. Codes with a mean gap of at most _EXACT count as exact.
+# Codes on the way have the tolerance _ROUGH at first, later _SHARE times the objective's last fall, which is enough
+# because the gap of a rough code overstates its distance from the minimum about a hundredfold. Codes with a mean gap of
+# at most _EXACT count as exact.
 _ROUGH, _SHARE, _EXACT = 1e-2, 2.0, 1e-6
 # An online batch consists of this many runs of neighbouring rows, which are cheap to read from a file and mix the
 # classes even if the rows are sorted.
@@ -106,7 +107,7 @@ class Learner:
             keep, add = self._weights(len(X))
             accumulate(A, X, s.AtA, s.AtX, keep=keep, add=add)
             return
-        # The last pass needs a'a alone.
+        # The last pass needs A'A alone.
         accumulate(A, X, s.AtA, None if self.last else s.AtX, keep=1.0, add=1 / self.task.n_rows)
         if self.last:
             s.products = s.products + self.task.products(which, A)  # type: ignore[arg-type]

@@ -32,7 +32,8 @@ def open_features(path: str | Path, *, dataset: str = "features", rows: int = _R
     dataset : str
         Which array of a Zarr group or an HDF5 file to take.
     rows : int
-        Rows of a chunk of ``.npy`` and HDF5 files that are stored in one piece; the other kinds are divided as stored.
+        Rows of a chunk of ``.npy`` files and of HDF5 files; HDF5 chunks with more rows stay whole. Zarr and Parquet
+        are divided as they are stored.
 
     Returns
     -------
