@@ -28,7 +28,7 @@ _LOOK_S, _REPORT_S = 3.0, 60.0
 
 
 def check(config: DictConfig) -> None:
-    """Refuse settings under which Slurm would signal the end to each job at its start, and warn of a store that jobs cannot share.
+    """Refuse settings under which Slurm would signal each job at its start, and warn of a store that jobs cannot share.
 
     Raises
     ------
