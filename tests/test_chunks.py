@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -310,3 +312,53 @@ def test_a_run_learns_on_the_cluster(client, tmp_path):
         zsl.run(zsl.compose([*settings, "dask.scheduler=tcp://127.0.0.1:1"]))
     with pytest.raises(UserError, match="does not answer"):
         zsl.run(zsl.compose([*settings, "model.backend=dask", "dask.scheduler=no-address"]))
+
+
+def test_workers_give_up_statistics_once_they_are_added(client, problem, monkeypatch):
+    from zsl.sparse import chunked_learner
+
+    X, *others = problem
+    held, gathered = [], chunked_learner.gathered
+
+    def watched(futures):
+        found = gathered(futures)
+        for _ in range(50):  # the client's own thread lets futures go
+            names = {str(key).split("-")[0] for key in client.futures}
+            if not names & {"code_chunk", "statistics"}:
+                break
+            time.sleep(0.1)
+        held.append(names)
+        return found
+
+    monkeypatch.setattr(chunked_learner, "gathered", watched)
+    CoupledDictionaries(n_atoms=20, n_iter=2).fit(da.from_array(X, chunks=(20, -1)), *others)
+    assert len(held) == 3  # passes
+    assert not any(names & {"code_chunk", "statistics"} for names in held)
+
+
+def test_workers_without_zsl_are_refused(client, monkeypatch):
+    from zsl.experiment import dask_client
+
+    monkeypatch.setattr(dask_client, "_version", NoModule())
+    with pytest.raises(UserError, match="cannot import zsl"):
+        dask_client._check_workers(client, "tcp://there:8786")
+
+
+class NoModule:
+    """A function that a worker cannot run for lack of a package."""
+
+    def __call__(self):
+        raise ModuleNotFoundError("No module named 'zsl'")
+
+
+def test_prediction_reads_a_zarr_folder(tmp_path):
+    import zarr
+
+    from zsl.data.readers.tabular import read_features
+
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
+    group.create_array("features", data=np.eye(3, dtype=np.float32))
+    group.create_array("files", data=np.array(["a", "b", "c"]))
+    X, files, _ = read_features(tmp_path / "x.zarr")
+    assert_array_equal(X, np.eye(3))
+    assert files == ("a", "b", "c")

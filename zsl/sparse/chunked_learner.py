@@ -42,12 +42,9 @@ class ChunkedLearner(Learner):
         keeps = batch is not None or self.batch_size is None
         coder = Coder(self.encode, s.rough, self.lam, keeps, with_products=self.last and batch is None)
         given = {k: (self.tasks[k], which, starts.get(k)) for k, which in rows.items()}
-        found = self.chunks.submit(code_chunk, given, self._shared(s.D), coder)
-        client = self.chunks.client
-        parts = [client.submit(itemgetter(1), part, key=f"statistics-{part.key}") for part in found.values()]
-        sums = gathered(total(client, parts, add_statistics))
+        sums, codes = self._split(self.chunks.submit(code_chunk, given, self._shared(s.D), coder), keeps)
+        sums = gathered(sums)
         if keeps:
-            codes = {k: client.submit(itemgetter(0), part, key=f"codes-{part.key}") for k, part in found.items()}
             self._newest_rows = {k: which for k, which in rows.items() if which is not None}
             if batch is None or not self.last:
                 self.codes = codes
@@ -61,6 +58,16 @@ class ChunkedLearner(Learner):
             s.products = s.products + sums.products
         else:
             s.AtX += (sums.AtX / self.task.n_rows).astype(s.AtX.dtype)
+
+    def _split(self, coded: dict[int, Any], keeps: bool) -> tuple[Any, dict[int, Any]]:
+        """A future of the sum of all statistics, and futures of the codes of each chunk.
+
+        Nothing else is referred to when this returns, so that a worker gives up statistics once they are added.
+        """
+        client = self.chunks.client
+        parts = [client.submit(itemgetter(1), part, key=f"statistics-{part.key}") for part in coded.values()]
+        codes = {k: client.submit(itemgetter(0), part, key=f"codes-{part.key}") for k, part in coded.items()}
+        return total(client, parts, add_statistics), codes if keeps else {}
 
     def _begin(self, online: bool) -> None:
         super()._begin(online)

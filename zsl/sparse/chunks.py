@@ -112,8 +112,8 @@ class Chunks:
     def sum(self, function: Callable[..., Any], of_rows: Array | None = None, *shared: Any) -> Any:
         """The sum over all chunks of ``function(rows, part, *shared)``; part are the chunk's rows of ``of_rows``."""
         given = {k: None if of_rows is None else of_rows[rows] for k, rows in enumerate(self.slices)}
-        parts = self.submit(function, given, *shared)
-        return gathered(total(self.client, list(parts.values()), _sum))
+        # The terms have no name here, so that a worker gives them up once they are added.
+        return gathered(total(self.client, list(self.submit(function, given, *shared).values()), _sum))
 
     def share(self, value: Any) -> Any:
         """A future of ``value`` for tasks; unlike scattered data it survives the loss of a worker."""
