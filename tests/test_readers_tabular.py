@@ -177,7 +177,7 @@ def test_wrong_features_are_refused_with_a_sentence(own):
         ("own.npy", {"labels": "labels.txt"}, "1 labels for 24 rows"),
         ("numbers.npz", {}, "labels are numbers and there are no 'class_names'"),
         ("note.csv", {}, "the column 'note' holds 'cat' in row 1, which is not a number"),
-        ("own.txt", {}, r"\.npz, \.npy, \.csv or \.parquet"),
+        ("own.txt", {}, r"\.npz, \.zarr, \.npy, \.csv or \.parquet"),
         ("nan.csv", {}, r"features of nan\.csv holds nan in row 3, column 1"),
     ):
         with pytest.raises(UserError, match=sentence):

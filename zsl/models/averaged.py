@@ -16,6 +16,7 @@ from zsl.models.base import check_fitted
 from zsl.models.coupled import CoupledDictionaries
 from zsl.models.initial_atoms import MAX_ATOMS, default_n_atoms
 from zsl.sparse import Codes
+from zsl.sparse.checkpoint import Checkpoint
 from zsl.sparse.chunks import encode_chunks, is_chunked
 
 # Chosen on classes held out of the seen ones (docs/defaults.md).
@@ -89,9 +90,12 @@ class AveragedDictionaries(CoupledDictionaries):
         if self.n_atoms is not None:
             r, K = self.n_atoms, n_members(self.n_atoms)
         K = self.n_dictionaries or K
-        members = [self._member(n_atoms=r, seed=seed) for seed in seeds(self.seed, K)]
-        # A member's file stays until all are learned: after a kill no member is learned again.
-        checkpoints = [member._fit(X, y, Z, Z_unseen) for member in members]
+        members, checkpoints = [], list[Checkpoint]()
+        for seed in seeds(self.seed, K):
+            members.append(member := self._member(n_atoms=r, seed=seed))
+            # A member's file stays until all are learned: after a kill no member is learned again.
+            member._checkpoints = checkpoints
+            member.fit(X, y, Z, Z_unseen)
         self.Z_unseen_, self.n_dictionaries_ = members[0].Z_unseen_, K
         self.Dx_, self.Dz_ = (np.vstack([getattr(m, name) for m in members]) for name in ("Dx_", "Dz_"))
         self.Dz_ /= K
@@ -108,7 +112,7 @@ class AveragedDictionaries(CoupledDictionaries):
         self.redrawn_ = _together([m.redrawn_ for m in members], still=0).sum(axis=0).tolist()
         self.lasso_gap_max_ = max(m.lasso_gap_max_ for m in members)
         self.density_ = float(np.mean([m.density_ for m in members]))
-        for checkpoint in filter(None, checkpoints):
+        for checkpoint in checkpoints:
             checkpoint.remove()
         return self
 

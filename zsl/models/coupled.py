@@ -164,6 +164,9 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     # Fitted attributes that scores do not need and that are as large as the data.
     training_only: ClassVar[tuple[str, ...]] = ("codes_", "B_")
 
+    # Where a model that has this one as a member collects checkpoints, which it removes itself.
+    _checkpoints: list[Checkpoint] | None = field(init=False, repr=False, default=None)
+
     Dx_: Array = field(init=False, repr=False)
     Dz_: Array = field(init=False, repr=False)
     codes_: sp.csr_array | None = field(init=False, repr=False)
@@ -191,13 +194,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
             that is damaged or cannot be written.
         """
         check_fields(self)
-        checkpoint = self._fit(*self._checked(X, y, Z, Z_unseen))
-        if checkpoint:
-            checkpoint.remove()
-        return self
-
-    def _fit(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> Checkpoint | None:
-        """Learn, and return the checkpoint, whose file is left."""
+        X, y, Z, Z_unseen = self._checked(X, y, Z, Z_unseen)
         checkpoint = self._checkpoint(X, y, Z, Z_unseen)
         rng = np.random.default_rng(self.seed)
         r = self.n_atoms or default_n_atoms(len(X), X.shape[1], Z.shape[1])
@@ -217,7 +214,9 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
             self._learn_semantic(
                 len(X), state.AtA, attributes.mean_products(state.products), attributes.mean_square, Z_unseen
             )
-        return checkpoint
+        if checkpoint:
+            checkpoint.remove() if self._checkpoints is None else self._checkpoints.append(checkpoint)
+        return self
 
     @property
     def A_(self) -> Array:
