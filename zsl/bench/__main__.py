@@ -36,6 +36,7 @@ PARTS = {
     "awa2": "a fit in the shape of AwA2", "vgg19": "a fit in the shape of AwA2 with VGG19 features",
     "rows": "growth with rows read from a file", "spreading": "labels over many images",
     "epochs": "ranking models against plain loops",
+    "model": "predicted and measured time and memory of ten runs",
 }  # fmt: skip
 DEFAULT = ("encode", "image", "sweep", "learn", "growth")
 
@@ -124,6 +125,10 @@ def measure(part: str, a: argparse.Namespace) -> Any:
         from zsl.bench.epochs import epochs
 
         return epochs(a.rounds)
+    if part == "model":
+        from zsl.bench.model import compare
+
+        return compare()
     parts: dict[str, Callable[[], Any]] = {
         "encode": lambda: encode.encode(a.n, a.r, a.p, a.rounds),
         "image": lambda: encode.image(REAL_ATOMS, a.p, 20 * a.rounds),
@@ -150,6 +155,8 @@ def table_of(part: str, found: Any, about: dict[str, Any]) -> Table:
     out.rows = [[_shown(value) for value in row.values()] for row in rows]
     if part in ("rows", "spreading") and found["exponent"] is not None:
         out.notes = [f"Time grows with the exponent {found['exponent']:.2f}."]
+    if part == "model":
+        out.notes = found["notes"]
     return out
 
 
