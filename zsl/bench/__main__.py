@@ -37,6 +37,7 @@ PARTS = {
     "rows": "growth with rows read from a file", "spreading": "labels over many images",
     "epochs": "ranking models against plain loops",
     "model": "predicted and measured time and memory of ten runs",
+    "imagenet": "hours of ImageNet-21k on paper, with nodes and GPUs that are assumed",
 }  # fmt: skip
 DEFAULT = ("encode", "image", "sweep", "learn", "growth")
 
@@ -129,6 +130,10 @@ def measure(part: str, a: argparse.Namespace) -> Any:
         from zsl.bench.model import compare
 
         return compare()
+    if part == "imagenet":
+        from zsl.bench.model import imagenet
+
+        return imagenet()
     parts: dict[str, Callable[[], Any]] = {
         "encode": lambda: encode.encode(a.n, a.r, a.p, a.rounds),
         "image": lambda: encode.image(REAL_ATOMS, a.p, 20 * a.rounds),
@@ -155,7 +160,7 @@ def table_of(part: str, found: Any, about: dict[str, Any]) -> Table:
     out.rows = [[_shown(value) for value in row.values()] for row in rows]
     if part in ("rows", "spreading") and found["exponent"] is not None:
         out.notes = [f"Time grows with the exponent {found['exponent']:.2f}."]
-    if part == "model":
+    if part in ("model", "imagenet"):
         out.notes = found["notes"]
     return out
 

@@ -11,6 +11,7 @@ from zsl.checks import Array
 from zsl.costs.simulated import N_CLASSES, sampler
 from zsl.linalg import unit_rows
 
+
 def perturbed(S: Array, size: float, rng: np.random.Generator) -> Array:
     """S with noise of norm ``size`` on every row, of unit length again."""
     return unit_rows(S + size * rng.standard_normal(S.shape) / S.shape[1] ** 0.5)

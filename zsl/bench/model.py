@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import time
 import warnings
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from zsl.bench.process import in_a_process, memory_mb
-from zsl.costs import trial
+from zsl.costs import large, trial
 from zsl.costs.calibration import machine
-from zsl.costs.machine import Machine, forget
+from zsl.costs.machine import Machine
 from zsl.costs.model import estimate, peak
-from zsl.costs.trial import Trial, features
-from zsl.data.dataset import ZeroShotData
-from zsl.data.table import ImageTable, Split
+from zsl.costs.trial import Trial
 
 PROBLEMS = (
     # n, p, r, q, L, M, share of lambda, alternations, dictionaries
@@ -44,7 +38,7 @@ def compare(problems: tuple[Trial, ...] = PROBLEMS) -> dict[str, Any]:
     constants, runs = in_a_process(machine), []
     for problem in problems:
         with tempfile.TemporaryDirectory() as folder:
-            in_a_process(_write, problem, folder)
+            in_a_process(trial.write, problem, folder)
             found = in_a_process(measure, problem, folder)
         runs.append(beside(problem, constants, found))
     names = ["fit", "time", "memory"]
@@ -53,7 +47,7 @@ def compare(problems: tuple[Trial, ...] = PROBLEMS) -> dict[str, Any]:
     counts = ", ".join(f"{name} of {count}" for name, count in good.items())
     notes = [
         "A ratio is the predicted value over the measured one; seconds, and memory in MB.",
-        f"Of {len(runs)} problems {both} are within 30 % in the time of fit, the whole time and memory; each: {counts}.",
+        f"Of {len(runs)} problems {both} are within 30 % in time of fit, whole time and memory; each: {counts}.",
     ]
     return {"runs": runs, "within": good, "all": both, "notes": notes, "machine": asdict(constants)}
 
@@ -79,24 +73,13 @@ def _name(t: Trial) -> str:
     return " ".join([sizes, *extra])
 
 
-def _write(problem: Trial, folder: str) -> None:
-    """Make the data of a problem, in files."""
-    for name, array in zip(("X", "y", "Z"), features(problem, seed=7)):
-        np.save(Path(folder) / f"{name}.npy", array)
-
-
 def measure(problem: Trial, folder: str) -> dict[str, float]:
     """Seconds of each part in this process, and its peak memory in MB."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     for share in (0.1, 0.02):  # loads compiled kernels of both solvers
         trial.simulated(Trial(600, 128, 300, 20, 100, 5, share, single=problem.single, batch_size=problem.batch_size))
-    path = Path(folder) / "X.npy"
-    with path.open("rb") as file:
-        forget(file.fileno())
-    start = time.perf_counter()
-    data = read(problem, Path(folder))
-    load = time.perf_counter() - start
+    data, load = trial.read(problem, folder)
     timed = trial.run(problem, data, probe=False)
     memory = memory_mb("VmHWM")
     k = trial.probed(problem, data)
@@ -104,11 +87,12 @@ def measure(problem: Trial, folder: str) -> dict[str, float]:
             "k": k}  # fmt: skip
 
 
-def read(problem: Trial, folder: Path) -> ZeroShotData:
-    """Read the files of a problem as a run reads a dataset: a checked table, hashed, divided into its parts."""
-    X, y, Z = (np.load(folder / f"{name}.npy") for name in ("X", "y", "Z"))
-    none = np.empty(0, np.int64)
-    table = ImageTable("simulated", "simulated", X, y, tuple(map(str, range(len(Z)))), Z)
-    rows, n_seen = np.arange(len(X)), len(Z) - problem.M
-    split = Split("given", rows[: problem.n], none, rows[problem.n :], np.arange(n_seen, len(Z)), {})
-    return ZeroShotData.from_table(table, split)
+def imagenet() -> dict[str, Any]:
+    """ImageNet-21k by the model of costs of this machine: nothing is run."""
+    memory = ", ".join(f"{name} {gib:,.2f}" for name, gib in large.imagenet_memory().items())
+    notes = [
+        f"Assumed: nodes of {large.CORES} cores with {large.SCALING:.0%} of their speed together, {large.DASK:.0%} of "
+        f"the speed of all nodes, GPUs with {large.GPU_SHARE:.0%} of {2 * large.GPU / 1e12:.0f} TFLOP/s.",
+        f"Memory in GiB: {memory}.",
+    ]
+    return {"runs": large.imagenet(machine()), "notes": notes}

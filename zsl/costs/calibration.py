@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import platform
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
@@ -21,7 +22,7 @@ from scipy.optimize import least_squares, lsq_linear, nnls
 from zsl.checks import Array
 from zsl.costs import work
 from zsl.costs.machine import Machine, cores, place, raw_rates
-from zsl.costs.trial import Timed, Trial, simulated
+from zsl.costs.trial import Timed, Trial, read, simulated, write
 from zsl.errors import writing
 from zsl.progress import Bar
 
@@ -43,10 +44,12 @@ TRIALS = (
     Trial(5000, 256, 400, 30, 5000, 100, 0.15, 1),
     Trial(3000, 128, 320, 85, 600, 10, 0.008),
     Trial(3000, 256, 320, 30, 1000, 50, 0.02),
-    Trial(2000, 512, 400, 85, 500, 20, 0.03, 4),
+    Trial(2000, 512, 400, 85, 500, 20, 0.012, 4),
+    Trial(3500, 192, 260, 40, 800, 10, 0.008),
+    Trial(2500, 768, 512, 60, 600, 40, 0.008, 3),
     Trial(2000, 512, 640, 200, 500, 50, 0.02),
     Trial(1500, 1024, 700, 85, 700, 200, 0.02),
-    Trial(2500, 1024, 1100, 85, 400, 20, 0.02, 1),
+    Trial(2500, 1024, 900, 85, 400, 20, 0.006),
     Trial(3000, 256, 320, 85, 2000, 10, 0.15, 2, single=True),
     Trial(2000, 512, 640, 85, 1000, 50, 0.1, 3, single=True),
     Trial(3000, 256, 320, 85, 1000, 20, 0.02, 2, single=True),
@@ -58,8 +61,16 @@ _FIRST = (
 )  # fmt: skip
 
 
+PRODUCTS = {"rest": (1, 4, 6), "aag": (0, 2), "aaw": (0, 1), "taaw": (0,)}
+"""The terms of each part that are seconds already: products at the measured rate, and codings"""
+# Seconds of a product are at least this share of what its rate makes of it.
+_LEAST_PRODUCTS = 0.3
+# Features of 48 MB.
+_LOADED = Trial(10_000, 500, 500, 85, 2000, 10, 0.1)
+
+
 def machine(*, again: bool = False, path: Path | None = None) -> Machine:
-    """The constants of this machine: those in ``path`` (by default in the user's cache), or measured now and kept there.
+    """The constants of this machine: those in ``path`` (by default the user's cache), or measured now and kept there.
 
     Parameters
     ----------
@@ -91,7 +102,7 @@ def measured(trials: Sequence[Trial] = TRIALS) -> Machine:
             for trial in _FIRST:
                 simulated(trial)
             base = resident()
-            rates = raw_rates()
+            rates = raw_rates() | {"loading": _loading()}
             runs = []
             with Bar("measuring this machine", len(trials)) as bar:
                 for trial in trials:
@@ -100,6 +111,14 @@ def measured(trials: Sequence[Trial] = TRIALS) -> Machine:
     finally:
         logging.disable(before)
     return fitted(rates, base, runs)
+
+
+def _loading() -> float:
+    """Bytes of features per second that are loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(_LOADED, folder)
+        seconds = [read(_LOADED, folder)[1] for _ in range(3)]
+    return (_LOADED.n + _LOADED.L) * _LOADED.p * 8 / min(seconds)
 
 
 def resident() -> float:
@@ -121,7 +140,7 @@ def fitted(raw: dict[str, float], base: float, runs: Iterable[tuple[Trial, Timed
     for name, terms, seconds in _codings(out, runs, single=False):
         found.setdefault(name, []).append((terms, seconds))
     for name, rows in found.items():
-        rates[name] = _least([terms for terms, _ in rows], [seconds for _, seconds in rows])
+        rates[name] = _least(rows, (0,) if name.startswith("active") else (0, 1, 2))
     out = Machine(**raw, base=base, growth=growth, rates=rates, about=about)
     # The codes of the active set in single precision: the same terms times a factor.
     for kind in ("cold", "warm"):
@@ -138,7 +157,7 @@ def fitted(raw: dict[str, float], base: float, runs: Iterable[tuple[Trial, Timed
         samples["aaw"].append((work.aware(s, timed.test_k, warm, out.product), timed.aaw))
         samples["taaw"].append((work.spreading(s, out.product), timed.taaw))
     for kind, rows in samples.items():
-        rates[kind] = _least([terms for terms, _ in rows], [seconds for _, seconds in rows])
+        rates[kind] = _least(rows, PRODUCTS[kind])
     return out
 
 
@@ -203,12 +222,19 @@ def kind_of(i: int, last: int) -> str:
     return "first" if i == 0 else "last" if i == last else "second" if i == 1 else "later"
 
 
-def _least(terms: Sequence[Array], seconds: Sequence[float]) -> list[float]:
-    """Non-negative coefficients with the least logarithms of errors: half as much is as wrong as twice as much."""
-    T, t = np.array(terms), np.maximum(np.asarray(seconds), 1e-3)
+def _least(rows: Sequence[tuple[Array, float]], products: Sequence[int]) -> list[float]:
+    """Non-negative coefficients with the least logarithms of errors: half as much is as wrong as twice as much.
+
+    Coefficients of ``products`` are at least :data:`_LEAST_PRODUCTS`, because small runs may not show them at all.
+    """
+    T, t = np.array([terms for terms, _ in rows]), np.array([max(seconds, 1e-3) for _, seconds in rows])
+    floor = np.zeros(T.shape[1])
+    floor[list(products)] = _LEAST_PRODUCTS
     unit = np.maximum(T.mean(axis=0), 1e-12)
-    start = np.maximum(nnls(T / t[:, None], np.ones(len(t)))[0] * unit, 1e-4)
-    found = least_squares(lambda c: np.log(T / unit @ c / t), start, bounds=(0, np.inf), loss="soft_l1", f_scale=0.3)
+    start = np.maximum(nnls(T / t[:, None], np.ones(len(t)))[0], floor) * unit + 1e-4
+    found = least_squares(
+        lambda c: np.log(T / unit @ c / t), start, bounds=(floor * unit, np.inf), loss="soft_l1", f_scale=0.3
+    )
     return [float(c) for c in found.x / unit]
 
 
@@ -229,5 +255,3 @@ def _growth(runs: Sequence[tuple[Trial, Timed]]) -> dict[str, float]:
         "one": float(x[0]), "k/p": float(x[1]), "n/r": float(x[2]), "later": float(np.median(fall)),
         "test one": float(y[0]), "test k/p": float(y[1]), "test n/r": float(y[2]),
     }  # fmt: skip
-
-

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from zsl.checks import machine_memory
 from zsl.errors import UserError
 
 _SIDE, _BYTES = 1024, 2**26
@@ -31,8 +32,8 @@ class Machine:
     """Bytes per second that are copied in memory"""
     disk: float
     """Bytes per second that are read from a file that is not in memory"""
-    hashing: float
-    """Bytes per second that are hashed"""
+    loading: float
+    """Bytes per second of features that are read from the disk, checked, hashed, and divided by a split"""
     base: float
     """Bytes that the process holds before it has data"""
     rates: dict[str, list[float]] = field(default_factory=dict)
@@ -73,9 +74,24 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def memory_limit() -> float:
+    """Bytes that this process may use: the least of the machine's memory, its control group's and SLURM's limit.
+
+    0 on systems that tell none of them.
+    """
+    limits = [float(machine_memory())]
+    for path in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        try:
+            limits.append(float(path.read_text()))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    slurm = os.environ.get("SLURM_MEM_PER_NODE", "")
+    limits.append(float(slurm) * 2**20 if slurm.isdigit() else 0.0)
+    return min((limit for limit in limits if limit > 0), default=0.0)
+
+
 def raw_rates() -> dict[str, float]:
     """The rates of products, memory, disk and hashing of this machine, in a few seconds."""
-    from zsl.data.table import content_hash
     from zsl.sparse.kernels.products import product
 
     rng = np.random.default_rng(0)
@@ -87,7 +103,6 @@ def raw_rates() -> dict[str, float]:
         "product": _SIDE**3 / best(lambda: product(A, A.T)),
         "product32": _SIDE**3 / best(lambda: product(B, B.T)),
         "memory": _BYTES / best(lambda: np.copyto(out, X)),
-        "hashing": _BYTES / best(lambda: content_hash(X), 1),
         "disk": _disk(X),
     }
 

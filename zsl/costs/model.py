@@ -13,7 +13,7 @@ from zsl.costs.machine import Machine
 from zsl.costs.work import Shape
 
 # Nodes up to which neighbours are exact, and seconds per node of the approximate search above, at 22,000 nodes, in
-# units of 1e6 multiplications; the search grows a little faster than its nodes. Assumed from zsl bench --only spreading.
+# units of 1e6 multiplications; the search grows a little faster than its nodes.
 _EXACT, _SEARCH, _GROWTH = 20_000, 14.0, 1.14
 # Bytes of the dense codes of one piece of rows (zsl.sparse.learner), rows of a block, and scores in a block.
 _PIECE, _ROWS, _SCORES = 2**28, 8192, 2**23
@@ -38,25 +38,22 @@ def estimate(s: Shape, m: Machine, stages: tuple[str, ...] = ("aag", "aaw", "taa
 
     Examples
     --------
-    >>> m = Machine(1e10, 2e10, 5e9, 1e9, 1e9, 4e8)
+    >>> m = Machine(1e10, 2e10, 5e9, 1e9, 1e9, base=4e8)
     >>> shape = Shape(n=1000, p=64, r=80, q=16, L=100, M=5, k=10)
-    >>> [part.name for part in estimate(shape, m, ())]
-    ['load']
+    >>> round(load_alone(shape, m).memory - m.base)  # float64, the features of the reader and those of the split
+    1126400
     """
-    parts = [load(s, m)]
-    if stages or m.rates:
-        parts.append(fit(s, m))
-    k = work.test_density(s, m.growth) if m.growth else s.k
+    parts = [load_alone(s, m), fit(s, m)]
+    k = work.test_density(s, m.growth)
     for name in stages:
         parts.append({"aag": _agnostic, "aaw": _aware, "taaw": _spreading}[name](s, m, k))
     return parts
 
 
-def load(s: Shape, m: Machine) -> Part:
-    """Read the features, hash them, and divide them into training and test images."""
+def load_alone(s: Shape, m: Machine) -> Part:
+    """Read the features, check and hash them, and divide them into training and test images."""
     size = float(s.n + s.L) * s.p * s.itemsize
-    terms = {"reading": size / m.disk, "hashing": size / m.hashing, "copies": 8 * size / m.memory}
-    return Part("load", sum(terms.values()), m.base + 2 * size, max(terms, key=terms.__getitem__))
+    return Part("load", size / m.loading, m.base + 2 * size, "disk" if m.disk < 2 * m.loading else "checks and copies")
 
 
 def fit(s: Shape, m: Machine) -> Part:
@@ -72,7 +69,15 @@ def fit(s: Shape, m: Machine) -> Part:
         coding += s.n / n * coding_seconds(m, s, n, s.p, k, kind, k_start=start, atoms=atoms)
     terms = work.rest(s, ks, product) * m.rates["rest"]
     seconds = s.K * (coding + float(terms.sum()))
-    words = ("sums over codes", "sums over codes", "objective", "codes to sparse form", "atoms", "copies", "semantic atoms")
+    words = (
+        "sums over codes",
+        "sums over codes",
+        "objective",
+        "codes to sparse form",
+        "atoms",
+        "copies",
+        "semantic atoms",
+    )
     names = {"coding": coding}
     for word, value in zip(words, terms):
         names[word] = names.get(word, 0.0) + float(value)
@@ -157,14 +162,18 @@ def remedies(s: Shape, m: Machine, limit: float, stages: tuple[str, ...]) -> lis
     Every remedy is tried on the model before it is named.
     """
     few = min(2048, s.n)
-    atoms = next((r for r in (s.r // 2**i for i in range(1, 12)) if r >= 1 and _peak(replace(s, r=r), m, stages) < limit), 0)
+    atoms = next(
+        (r for r in (s.r // 2**i for i in range(1, 12)) if r >= 1 and _peak(replace(s, r=r), m, stages) < limit), 0
+    )
     tried = {
         "feature.dtype=float32": replace(s, single=True),
         f"model.batch_size={few}": replace(s, batch_size=few),
         f"model.n_atoms={atoms}": replace(s, r=max(atoms, 1)),
         "model.n_dictionaries=1": replace(s, K=1),
     }
-    found = [name for name, other in tried.items() if other != s and _peak(other, m, stages) < limit and "=0" not in name]
+    found = [
+        name for name, other in tried.items() if other != s and _peak(other, m, stages) < limit and "=0" not in name
+    ]
     if stages and _peak(s, m, ("aag",)) < limit and stages != ("aag",):
         found.append("inference=aag")
     return found

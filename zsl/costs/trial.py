@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
 from zsl.checks import Array
+from zsl.costs.machine import forget
 from zsl.costs.simulated import N_CLASSES, sampler
 from zsl.costs.work import Shape
 from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess, preprocess
+from zsl.data.table import ImageTable, Split
 from zsl.inference import Inference
 from zsl.inference.stages import Stages
 from zsl.linalg import unit_rows
@@ -61,8 +63,8 @@ class Timed:
     test_coding: float = 0.0
 
 
-def features(t: Trial, seed: int = 0) -> tuple[Array, Array, Array, Array]:
-    """Features X (n + L, p) and labels y (n + L,) of seen, then unseen classes, and attributes; float32 or float64."""
+def features(t: Trial, seed: int = 0) -> tuple[Array, Array, Array]:
+    """Features X (n + L, p), labels y (n + L,) of seen, then unseen classes, and attributes Z of all classes."""
     rng = np.random.default_rng(seed)
     sample, n = sampler(t.p, rng), t.n
     seen = np.r_[np.arange(N_CLASSES), rng.integers(N_CLASSES, size=max(n - N_CLASSES, 0))][:n]
@@ -71,7 +73,7 @@ def features(t: Trial, seed: int = 0) -> tuple[Array, Array, Array, Array]:
     for i in range(0, len(X), 2048):
         X[i : i + 2048] = sample(y[i : i + 2048] % N_CLASSES)
     Z = unit_rows(rng.standard_normal((N_CLASSES + t.M, t.q)))
-    return X, y, Z, np.arange(N_CLASSES)
+    return X, y, Z
 
 
 def dataset(t: Trial, X: Array, y: Array, Z: Array) -> ZeroShotData:
@@ -81,6 +83,27 @@ def dataset(t: Trial, X: Array, y: Array, Z: Array) -> ZeroShotData:
         "simulated", "simulated", "given", X[: t.n], y[: t.n], X[:0], none, X[t.n :], y[t.n :] - N_CLASSES,
         tuple(map(str, range(len(Z)))), Z, np.arange(N_CLASSES), np.arange(N_CLASSES, len(Z)),
     )  # fmt: skip
+
+
+def write(t: Trial, folder: str, seed: int = 7) -> None:
+    """Make the data of a trial, in files."""
+    for name, array in zip(("X", "y", "Z"), features(t, seed)):
+        np.save(Path(folder) / f"{name}.npy", array)
+
+
+def read(t: Trial, folder: str) -> tuple[ZeroShotData, float]:
+    """Read these files from the disk as a run reads a dataset: a checked table, hashed, divided; and the seconds."""
+    path = Path(folder) / "X.npy"
+    with path.open("rb") as file:
+        forget(file.fileno())
+    start = time.perf_counter()
+    X, y, Z = (np.load(path.with_name(f"{name}.npy")) for name in ("X", "y", "Z"))
+    none = np.empty(0, np.int64)
+    table = ImageTable("simulated", "simulated", X, y, tuple(map(str, range(len(Z)))), Z)
+    rows = np.arange(len(X))
+    split = Split("given", rows[: t.n], none, rows[t.n :], np.arange(len(Z) - t.M, len(Z)), {})
+    data = ZeroShotData.from_table(table, split)
+    return data, time.perf_counter() - start
 
 
 def non_zeros(X: Array, r: int, lam: float | None, share: float, init: str, seed: int) -> float:
@@ -136,7 +159,7 @@ def probed(t: Trial, data: ZeroShotData) -> float:
     return non_zeros(preprocess(data, Preprocess(), Preprocess()).X, t.r, None, t.share, "samples", 0)
 
 
-def simulated(t: Trial, seed: int = 0) -> tuple[Any, ...]:
-    """The data of a trial and what it measured."""
-    X, y, Z, _ = features(t, seed)
+def simulated(t: Trial, seed: int = 0) -> Timed:
+    """What a trial measured on its own data."""
+    X, y, Z = features(t, seed)
     return run(t, dataset(t, X, y, Z))

@@ -7,7 +7,8 @@ rows, p dimensions, r atoms and k non-zeros of a code, a coding by the active se
 
 which are the products with the atoms, one look at every correlation, the correlations of a support, and its factor.
 ADMM multiplies every row with an (r, r) matrix in each round:
-:math:`\theta_0 (r^2 p + n p r) / P + \theta_1 n r^2 / P + \theta_2 r^3 / P`.
+:math:`\theta_0 (r^2 p + n p r) / P + \theta_1 n r^2 / P + \theta_2 r^3 / P`. Both have one term more, with the factor
+:math:`k / (p - k)`: codes with nearly as many non-zeros as features need many more rounds.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ from zsl.sparse.solvers.auto import _INVERSE, _MIN_ATOMS, _MIN_ROWS, _SWITCH
 GIGA = 1e-9
 # Codes with more non-zeros than this share of the atoms are multiplied as dense matrices (zsl.sparse.kernels).
 _DENSE = 0.12
-# Codes with nearly as many non-zeros as features need many more rounds; these bound how many, and the share of rows
-# that are atoms.
+# The largest share of the features that codes have non-zeros for, and of rows that are atoms, in these terms.
 _FULL, _MOST_ATOMS = 0.95, 0.8
 # Images whose lambda_max is computed, and neighbours of a node.
 _SAMPLE = 4096
@@ -81,10 +81,11 @@ def coding(
     ``atoms`` is the share of the rows that are atoms themselves and have hardly a non-zero: the others have more.
     """
     products = (r**2 * p + n * p * r) / product
-    if by_admm:
-        return np.array([products, n * r**2 / product32, r**3 / product])
     others = 1 - min(atoms, _MOST_ATOMS)
     full = min(k / others / p, _FULL)
+    if by_admm:
+        rounds = n * r**2 / product32
+        return np.array([products, rounds, r**3 / product, rounds * full / (1 - full)])
     steps = n * k * (r + p)
     terms = [products, GIGA * n * r, GIGA * steps, GIGA * n * k**3 / others**2, GIGA * steps * full / (1 - full)]
     return np.array(terms)
@@ -146,4 +147,6 @@ def aware(s: Shape, k: float, coded: float, product: float) -> Array:
 def spreading(s: Shape, product: float) -> Array:
     """The terms of spreading labels over L images with exact neighbours."""
     nodes = s.L + s.M
-    return np.array([nodes**2 * s.q / product, GIGA * nodes**2, GIGA * nodes * s.M * math.log2(1 + s.M), GIGA * 1000 * nodes])
+    return np.array(
+        [nodes**2 * s.q / product, GIGA * nodes**2, GIGA * nodes * s.M * math.log2(1 + s.M), GIGA * 1000 * nodes]
+    )
