@@ -135,7 +135,7 @@ def test_estimate_says_what_a_run_takes_and_writes_nothing(measured, tmp_path):
     assert ended.returncode == 0, ended.err
     lines = ended.out.splitlines()
     assert [line.split()[0] for line in lines[:6]] == ["part", "load", "fit", "aag", "aaw", "taaw"]
-    assert lines[6].startswith("1010 training images, 537 test images, 64 features, 3 classes; 5 x 80 atoms")
+    assert lines[6].startswith("1010 training images, 539 test images, 64 features, 3 classes; 5 x 80 atoms")
     assert "The whole takes about" in lines[7]
     assert list(tmp_path.iterdir()) == []
 

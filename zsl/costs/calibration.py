@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares, lsq_linear, nnls
@@ -118,7 +119,9 @@ def _loading() -> float:
     with tempfile.TemporaryDirectory() as folder:
         write(_LOADED, folder)
         seconds = [read(_LOADED, folder)[1] for _ in range(3)]
-    return (_LOADED.n + _LOADED.L) * _LOADED.p * 8 / min(seconds)
+    return (
+        (_LOADED.n + _LOADED.L) * _LOADED.p * 8 / max(seconds)
+    )  # a run loads once, into memory that the process does not have yet
 
 
 def resident() -> float:
@@ -129,7 +132,7 @@ def resident() -> float:
     return int(statm.read_text().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
 
 
-def fitted(raw: dict[str, float], base: float, runs: Iterable[tuple[Trial, Timed]]) -> Machine:
+def fitted(raw: dict[str, Any], base: float, runs: Iterable[tuple[Trial, Timed]]) -> Machine:
     """The coefficients that explain the measured runs."""
     runs = list(runs)
     growth = _growth(runs)

@@ -35,7 +35,12 @@ def node(m: Machine, cores: int = CORES) -> Machine:
     f = max(1.0, SCALING * cores / m.about.get("cores", 1))
     rates = {name: [c if _in_seconds(name, i) else c / f for i, c in enumerate(cs)] for name, cs in m.rates.items()}
     return replace(
-        m, product=m.product * f, product32=m.product32 * f, memory=m.memory * f, loading=m.loading * f, rates=rates
+        m,
+        product=m.product * f,
+        product32=m.product32 * f,
+        memory=m.memory * f,
+        loading=min(m.loading * f, m.disk),
+        rates=rates,
     )
 
 
