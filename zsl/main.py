@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from zsl.config import (
+    ESTIMATE,
     asked_for,
     check_allowed,
     check_flags,
@@ -104,6 +105,9 @@ def main() -> None:
             return
         _check_memory()
         check_flags(sys.argv[1:])
+        if ESTIMATE in sys.argv[1:]:
+            _estimate([word for word in sys.argv[1:] if word != ESTIMATE])
+            return
         arguments = normalise_argv(credentials.taken_from(sys.argv[1:]))
         check_own_files(arguments)
     except (UserError, MemoryError) as refused:
@@ -137,6 +141,18 @@ def main() -> None:
         _end(error, arguments, in_sweep=summary is not None)
     elif summary is not None and summary[0] != "FINISHED":
         sys.exit(1)
+
+
+def _estimate(arguments: list[str]) -> None:
+    """Print what a run would take; Hydra composes the configuration and starts nothing."""
+    flags = [word for word in arguments if word.startswith("-") and word != "--"]
+    if flags:
+        raise UserError(
+            f"{ESTIMATE} is for one run from zsl's own files, so {flags[0]} does not go with it; leave it out."
+        )
+    from zsl.experiment.estimate import estimate_run
+
+    print(estimate_run([word for word in arguments if word != "--"]))
 
 
 def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoReturn:

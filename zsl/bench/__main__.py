@@ -36,6 +36,8 @@ PARTS = {
     "awa2": "a fit in the shape of AwA2", "vgg19": "a fit in the shape of AwA2 with VGG19 features",
     "rows": "growth with rows read from a file", "spreading": "labels over many images",
     "epochs": "ranking models against plain loops",
+    "model": "predicted and measured time and memory of ten runs",
+    "imagenet": "hours of ImageNet-21k on paper, with nodes and GPUs that are assumed",
 }  # fmt: skip
 DEFAULT = ("encode", "image", "sweep", "learn", "growth")
 
@@ -124,6 +126,14 @@ def measure(part: str, a: argparse.Namespace) -> Any:
         from zsl.bench.epochs import epochs
 
         return epochs(a.rounds)
+    if part == "model":
+        from zsl.bench.model import compare
+
+        return compare()
+    if part == "imagenet":
+        from zsl.bench.model import imagenet
+
+        return imagenet()
     parts: dict[str, Callable[[], Any]] = {
         "encode": lambda: encode.encode(a.n, a.r, a.p, a.rounds),
         "image": lambda: encode.image(REAL_ATOMS, a.p, 20 * a.rounds),
@@ -150,6 +160,8 @@ def table_of(part: str, found: Any, about: dict[str, Any]) -> Table:
     out.rows = [[_shown(value) for value in row.values()] for row in rows]
     if part in ("rows", "spreading") and found["exponent"] is not None:
         out.notes = [f"Time grows with the exponent {found['exponent']:.2f}."]
+    if part in ("model", "imagenet"):
+        out.notes = found["notes"]
     return out
 
 

@@ -3,7 +3,7 @@
 Nothing heavy is imported here, so that ``--help`` answers at once; :mod:`zsl.config.objects` builds objects.
 """
 
-from zsl.config.argv import check_flags, normalise_argv, quote_options
+from zsl.config.argv import ESTIMATE, check_flags, normalise_argv, quote_options
 from zsl.config.bounds import check_own_files
 from zsl.config.composition import MOVED, check_nodes, compose, explain, is_sweep, n_values, resolve, swept_values
 from zsl.config.manual import asked_for, manual
@@ -23,6 +23,7 @@ from zsl.config.trust import check_allowed
 
 __all__ = [
     "DATA",
+    "ESTIMATE",
     "MOVED",
     "OF_A_MODEL",
     "PLACES",

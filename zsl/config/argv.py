@@ -16,11 +16,13 @@ VALUE_FLAGS = {
     "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd",
     "--experimental-rerun", "--info", "-i",
 }  # fmt: skip
+# zsl's own flag: what a run would take, and no run.
+ESTIMATE = "--estimate"
 # Their values are few words, so an override after them is not one.
 _WORD_FLAGS = {"--cfg", "-c", "--info", "-i"}
 _FLAGS = {
     "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", "--shell-completion",
-    "-sc", *VALUE_FLAGS,
+    "-sc", ESTIMATE, *VALUE_FLAGS,
 }  # fmt: skip
 # What may follow these; the others take any text.
 _WORDS = {

@@ -29,6 +29,7 @@ _EXAMPLES = """\
   zsl run dataset=sun split=645_72 -m model.lam=0.01,0.1      a sweep (-m): one run for each value
   zsl run dataset=xlsa17 dataset.root=FOLDER feature.name=NAME     any folder with NAME.mat and att_splits.mat
   zsl run --cfg job ...                                       show the configuration and run nothing
+  zsl run --estimate ...                                      show what the run would take in time and memory
   zsl run --help model=coupled                                explain one option; also: --help model, --help seed"""
 
 

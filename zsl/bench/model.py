@@ -1,0 +1,98 @@
+"""The model of costs against measurements: predicted and measured time and memory of runs that did not calibrate it."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from dataclasses import asdict
+from typing import Any
+
+from zsl.bench.process import in_a_process, memory_mb
+from zsl.costs import large, trial
+from zsl.costs.calibration import machine
+from zsl.costs.machine import Machine
+from zsl.costs.model import estimate, peak
+from zsl.costs.trial import Trial
+
+PROBLEMS = (
+    # n, p, r, q, L, M, share of lambda, alternations, dictionaries
+    Trial(12000, 256, 320, 85, 4000, 10, 0.1),
+    Trial(8000, 128, 200, 64, 3000, 50, 0.05, K=3),
+    Trial(6000, 512, 900, 85, 2000, 30, 0.12, 4),
+    Trial(20000, 96, 180, 40, 6000, 25, 0.15, 5),
+    Trial(5000, 1024, 1600, 312, 1500, 50, 0.2),
+    Trial(8000, 2048, 1200, 102, 1440, 72, 0.15, single=True),
+    Trial(6000, 384, 500, 85, 1500, 20, 0.02),
+    Trial(30000, 64, 150, 128, 1000, 300, 0.2, batch_size=2000),
+    Trial(4000, 768, 600, 200, 8000, 150, 0.08, K=2),
+    Trial(10000, 200, 700, 60, 12000, 40, 0.25, 10, single=True),
+)
+"""Runs of different shape, none of which is among those that :mod:`zsl.costs.calibration` measures"""
+PARTS = ("load", "fit", "aag", "aaw", "taaw")
+WITHIN = 0.3
+
+
+def compare(problems: tuple[Trial, ...] = PROBLEMS) -> dict[str, Any]:
+    """Predicted and measured seconds of every part, and peak memory, each problem in a process of its own."""
+    constants, runs = in_a_process(machine), []
+    for problem in problems:
+        with tempfile.TemporaryDirectory() as folder:
+            in_a_process(trial.write, problem, folder)
+            found = in_a_process(measure, problem, folder)
+        runs.append(beside(problem, constants, found))
+    names = ["fit", "time", "memory"]
+    good = {name: sum(abs(row[f"{name} ratio"] - 1) <= WITHIN for row in runs) for name in (*PARTS, "time", "memory")}
+    both = sum(all(abs(row[f"{name} ratio"] - 1) <= WITHIN for name in names) for row in runs)
+    counts = ", ".join(f"{name} of {count}" for name, count in good.items())
+    notes = [
+        "A ratio is the predicted value over the measured one; seconds, and memory in MB.",
+        f"Of {len(runs)} problems {both} are within 30 % in time of fit, whole time and memory; each: {counts}.",
+    ]
+    return {"runs": runs, "within": good, "all": both, "notes": notes, "machine": asdict(constants)}
+
+
+def beside(problem: Trial, constants: Machine, found: dict[str, float]) -> dict[str, Any]:
+    """A row of the table: sizes, then measured values and the ratio of the predicted to the measured one."""
+    shape = problem.shape(found["k"])
+    parts = estimate(shape, constants)
+    seconds = {part.name: part.seconds for part in parts}
+    row: dict[str, Any] = {"problem": _name(problem), "non-zeros": found["k"]}
+    predicted = {**seconds, "time": sum(seconds.values()), "memory": peak(parts) / 2**20}
+    measured = {**found, "time": sum(found[name] for name in PARTS)}
+    for name in (*PARTS, "time", "memory"):
+        row[name] = measured[name]
+        row[f"{name} ratio"] = predicted[name] / max(measured[name], 1e-9)
+    return row
+
+
+def _name(t: Trial) -> str:
+    extra = [f"{t.K} dictionaries"] * (t.K > 1) + ["float32"] * t.single
+    extra += [f"batches of {t.batch_size}"] * (t.batch_size is not None)
+    sizes = f"n={t.n} p={t.p} r={t.r} q={t.q} L={t.L} M={t.M} passes={t.n_iter + 1}"
+    return " ".join([sizes, *extra])
+
+
+def measure(problem: Trial, folder: str) -> dict[str, float]:
+    """Seconds of each part in this process, and its peak memory in MB."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    for share in (0.1, 0.02):  # loads compiled kernels of both solvers
+        trial.simulated(Trial(600, 128, 300, 20, 100, 5, share, single=problem.single, batch_size=problem.batch_size))
+    data, load = trial.read(problem, folder)
+    timed = trial.run(problem, data, probe=False)
+    memory = memory_mb("VmHWM")
+    k = trial.probed(problem, data)
+    return {"load": load, "fit": timed.fit, "aag": timed.aag, "aaw": timed.aaw, "taaw": timed.taaw, "memory": memory,
+            "k": k}  # fmt: skip
+
+
+def imagenet() -> dict[str, Any]:
+    """ImageNet-21k by the model of costs of this machine: nothing is run."""
+    memory = ", ".join(f"{name} {gib:,.2f}" for name, gib in large.imagenet_memory().items())
+    notes = [
+        f"Assumed: nodes of {large.CORES} cores with {large.SCALING:.0%} of their speed together, {large.DASK:.0%} of "
+        f"the speed of all nodes, GPUs with {large.GPU_SHARE:.0%} of {2 * large.GPU / 1e12:.0f} TFLOP/s.",
+        f"Memory in GiB: {memory}.",
+    ]
+    return {"runs": large.imagenet(machine()), "notes": notes}
