@@ -44,7 +44,7 @@ def compare(problems: tuple[Trial, ...] = PROBLEMS) -> dict[str, Any]:
     names = ["fit", "time", "memory"]
     good = {name: sum(abs(row[f"{name} ratio"] - 1) <= WITHIN for row in runs) for name in (*PARTS, "time", "memory")}
     both = sum(all(abs(row[f"{name} ratio"] - 1) <= WITHIN for name in names) for row in runs)
-    counts = ", ".join(f"{name} of {count}" for name, count in good.items())
+    counts = ", ".join(f"{name} {count}" for name, count in good.items())
     notes = [
         "A ratio is the predicted value over the measured one; seconds, and memory in MB.",
         f"Of {len(runs)} problems {both} are within 30 % in time of fit, whole time and memory; each: {counts}.",
