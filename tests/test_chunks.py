@@ -362,3 +362,21 @@ def test_prediction_reads_a_zarr_folder(tmp_path):
     X, files, _ = read_features(tmp_path / "x.zarr")
     assert_array_equal(X, np.eye(3))
     assert files == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("rows", [4, 7, 100])
+def test_features_are_written_to_zarr_chunk_by_chunk(tmp_path, monkeypatch, rows):
+    import zarr
+
+    from zsl.extract import __main__ as extract
+
+    monkeypatch.setattr(extract, "_CHUNK_ROWS", rows)
+    X = np.random.default_rng(0).normal(size=(23, 5)).astype(np.float32)
+    batches = (X[i : i + 5] for i in range(0, 23, 5))
+    labels = {"labels": np.arange(23) % 2 + 1, "class_names": np.array(["cat", "dog"]), "skipped": np.array([], str)}
+    extract.write_zarr(tmp_path / "x.zarr", X.shape, batches, labels)
+    opened = open_features(tmp_path / "x.zarr")
+    assert opened.chunks[0][0] == min(rows, 23)
+    assert_array_equal(opened.compute(), X)
+    assert read_names(tmp_path / "x.zarr").tolist() == (["cat", "dog"] * 12)[:23]
+    assert "skipped" not in zarr.open_group(tmp_path / "x.zarr", mode="r")
