@@ -151,7 +151,20 @@ def test_a_sweep_that_lost_its_own_process_after_the_last_job_is_finished(tmp_pa
     assert mine["status"] == expected
 
 
-def test_threads_follow_what_Slurm_grants(monkeypatch):
+@pytest.fixture
+def threads_are_put_back(monkeypatch):
+    """Limits of threads, and variables that set them, hold for a test alone."""
+    import numba
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    n, pools = numba.get_num_threads(), {pool["prefix"]: pool["num_threads"] for pool in threadpool_info()}
+    yield
+    numba.set_num_threads(n)
+    threadpool_limits(pools)
+
+
+def test_threads_follow_what_Slurm_grants(monkeypatch, threads_are_put_back):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(8), raising=False)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
                  "NUMBA_NUM_THREADS", "SLURM_CPUS_PER_TASK"):  # fmt: skip
@@ -165,7 +178,7 @@ def test_threads_follow_what_Slurm_grants(monkeypatch):
     assert limit_threads(None, BASIC) == limit_threads(None, SLURM) == 2
 
 
-def test_a_job_that_is_bound_to_fewer_cores_than_granted_is_told(monkeypatch, caplog):
+def test_a_job_that_is_bound_to_fewer_cores_than_granted_is_told(monkeypatch, caplog, threads_are_put_back):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(1), raising=False)
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")

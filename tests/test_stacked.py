@@ -76,4 +76,5 @@ def test_aware_codes_are_the_same_for_any_number_of_threads_and_any_blocks(rng, 
     assert whole.dtype == dtype
     assert np.abs(whole - A).max() > 0.01
     monkeypatch.setattr("zsl.inference.attributes._BLOCK", 7)
-    assert_allclose(run(), whole, atol=1e-4)
+    # Blocks round differently, and where the objective is flat a code is known to the root of its precision.
+    assert_allclose(run(), whole, atol=max(1e-4, np.sqrt(np.finfo(dtype).eps)))

@@ -131,7 +131,7 @@ def _extract(
     arrays = {
         "labels": np.array(labels), "class_names": np.array(names, dtype=str),
         "files": np.array([images.files[i] for i in rows]), "skipped": np.array(skipped, dtype=str),
-        "network": np.array([json.dumps(network.record)]),
+        "network": np.array(json.dumps(network.record)),
     }  # fmt: skip
     if target.suffix == ".zarr":
         write_zarr(work / target.name, (len(rows), network.dimensions), parts, arrays)
@@ -154,7 +154,7 @@ def write_zarr(place: Path, shape: tuple[int, int], features: Iterable[Array], a
     group = zarr.open_group(place, mode="w", zarr_format=2)
     for name, array in arrays.items():
         if array.size:
-            group.create_array(name, data=array)
+            group.create_array(name, data=np.atleast_1d(array))
     rows = min(_CHUNK_ROWS, shape[0])
     out = group.create_array("features", shape=shape, chunks=(rows, shape[1]), dtype=np.float32)
     held, start = np.empty((0, shape[1]), np.float32), 0

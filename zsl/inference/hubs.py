@@ -77,7 +77,8 @@ def inverted_softmax(base_scores: Array | Scores, *, temperature: Positive = 1.0
 
 def _standardised(base_scores: Array | Scores) -> Scores:
     """The standard scores of each image."""
-    return Scores.of(base_scores).map(lambda rows, s: standard_scores(as_matrix(s, "base_scores"))).kept()
+    given = base_scores if isinstance(base_scores, Scores) else as_matrix(base_scores, "base_scores")
+    return Scores.of(given).map(lambda rows, s: standard_scores(as_matrix(s, "base_scores"))).kept()
 
 
 def _as_given(scores: Scores, base_scores: Array | Scores) -> Array | Scores:
