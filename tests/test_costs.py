@@ -63,10 +63,14 @@ def test_codes_follow_the_share_of_images_that_are_atoms():
 
 
 def test_dense_codes_are_those_that_the_solver_calls_dense():
-    from zsl.sparse.solvers.auto import prefers_admm
+    from zsl.sparse.solvers.auto import admm_margin, prefers_admm
 
     for n, r, k in [(63, 300, 200), (5000, 255, 200), (5000, 320, 40), (5000, 320, 200), (300, 2560, 400)]:
-        assert work.admm(n, r, k) == prefers_admm(n, r, k)
+        assert (
+            (admm_margin(n, r, k) > 1)
+            == prefers_admm(n, r, k)
+            == (n * k**3 > 8 * r**2 * (n + r / 8) and min(n - 63, r - 255) > 0)
+        )
 
 
 def test_memory_of_features_is_exact():

@@ -26,6 +26,7 @@ from zsl.costs.machine import Machine, cores, place, raw_rates
 from zsl.costs.trial import Timed, Trial, read, simulated, write
 from zsl.errors import writing
 from zsl.progress import Bar
+from zsl.sparse.solvers.auto import admm_margin, prefers_admm
 
 log = logging.getLogger(__name__)
 
@@ -119,9 +120,8 @@ def _loading() -> float:
     with tempfile.TemporaryDirectory() as folder:
         write(_LOADED, folder)
         seconds = [read(_LOADED, folder)[1] for _ in range(3)]
-    return (
-        (_LOADED.n + _LOADED.L) * _LOADED.p * 8 / max(seconds)
-    )  # a run loads once, into memory that the process does not have yet
+    # A run loads once, into memory that the process does not have yet.
+    return (_LOADED.n + _LOADED.L) * _LOADED.p * 8 / max(seconds)
 
 
 def resident() -> float:
@@ -184,9 +184,9 @@ def coding_seconds(m: Machine, s: work.Shape, n: float, p: int, k: float, kind: 
         Share of the rows that are atoms.
     """
     single = s.single if single is None else single
-    by_admm = work.admm(n, s.r, k_start or k)
+    by_admm = prefers_admm(n, s.r, k_start or k)
     terms = work.coding(n, p, s.r, k, m.product32 if single else m.product, m.product32, by_admm, atoms)
-    name = _name(by_admm, kind)
+    name = coding_name(by_admm, kind)
     factor = m.rates[f"single {'cold' if kind in COLD else 'warm'}"][0] if single and not by_admm else 1.0
     return float(np.dot(m.rates[name], terms)) * factor
 
@@ -194,8 +194,8 @@ def coding_seconds(m: Machine, s: work.Shape, n: float, p: int, k: float, kind: 
 COLD = ("first", "test")
 
 
-def _name(by_admm: bool, kind: str) -> str:
-    """ADMM's codings on the way are rough; those of the active set are exact."""
+def coding_name(by_admm: bool, kind: str) -> str:
+    """The name of a coding's coefficients: ADMM's codings on the way are rough, those of the active set are exact."""
     if by_admm:
         return "admm " + {"second": "middle", "later": "middle"}.get(kind, kind)
     return "active " + ("cold" if kind in COLD else "second" if kind == "second" else "later")
@@ -212,12 +212,12 @@ def _codings(m: Machine, runs: Iterable[tuple[Trial, Timed]], single: bool) -> I
             kind = kind_of(i, last) if i <= last else "test"
             n, start = (s.L, k) if kind == "test" else (s.n, before or k)
             before = k
-            if 0.5 < work.admm_margin(n, s.r, start) < 2:
+            if 0.5 < admm_margin(n, s.r, start) < 2:
                 continue
             atoms = 0.0 if kind == "test" else min(s.r / s.n, 1.0)
-            by_admm = work.admm(n, s.r, start)
+            by_admm = prefers_admm(n, s.r, start)
             terms = work.coding(n, s.p, s.r, k, rate(m, s), m.product32, by_admm, atoms)
-            yield _name(by_admm, kind), terms, seconds
+            yield coding_name(by_admm, kind), terms, seconds
 
 
 def kind_of(i: int, last: int) -> str:

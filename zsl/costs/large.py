@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from zsl.costs import model, work
-from zsl.costs.calibration import PRODUCTS, coding_seconds, kind_of
+from zsl.costs.calibration import PRODUCTS, coding_name, coding_seconds, kind_of
 from zsl.costs.machine import Machine
 from zsl.costs.work import Shape
+from zsl.inference.blocks import MOST_SCORES
 
 CORES = 32
 """Cores of a node"""
@@ -73,8 +74,8 @@ def _on_gpu(s: Shape, m: Machine, kind: str) -> float:
     rate = GPU * GPU_SHARE
     terms = work.coding(1, s.p, s.r, s.k, rate, rate, by_admm=True)
     products = s.p * s.r / rate  # the products among the atoms are shared by all rows
-    name = "admm " + {"second": "middle", "later": "middle"}.get(kind, kind)
-    return m.rates[name][0] * products + m.rates[name][1] * float(terms[1]) + 4 * s.r / BUS
+    rates = m.rates[coding_name(True, kind)]
+    return rates[0] * products + rates[1] * float(terms[1]) + 4 * s.r / BUS
 
 
 def imagenet(m: Machine, s: Shape = IMAGENET) -> list[dict[str, float | str]]:
@@ -104,7 +105,7 @@ def imagenet_memory(s: Shape = IMAGENET) -> dict[str, float]:
         "their codes, dense": float(s.n) * s.r * s.itemsize / gib,
         "their codes, sparse": float(s.n) * s.k * (s.itemsize + 4) / gib,
         "scores of all test images": 8 * scores / gib,
-        "scores of one block": 8 * 2**23 / gib,
+        "scores of one block": 8 * MOST_SCORES / gib,
         "the best 5 classes of all test images": 5 * 16 * float(s.L) / gib,
         "labels while they spread": 6 * 8 * float(s.L + s.M) * s.M / gib,
         "graph of 15 neighbours": 2 * 15 * 12 * float(s.L + s.M) / gib,

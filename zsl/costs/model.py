@@ -11,12 +11,13 @@ from zsl.costs import work
 from zsl.costs.calibration import coding_seconds, kind_of, rate
 from zsl.costs.machine import Machine
 from zsl.costs.work import Shape
+from zsl.graph import EXACT_UP_TO
+from zsl.inference.blocks import MOST_IMAGES, MOST_SCORES
+from zsl.sparse.learner import rows_of_a_piece
 
 # Nodes up to which neighbours are exact, and seconds per node of the approximate search above, at 22,000 nodes, in
 # units of 1e6 multiplications, and the exponent of its growth: by docs/sparse-coding.md, 7.6 s for 100,000 images.
-_EXACT, _SEARCH, _GROWTH = 20_000, 1.5, 1.29
-# Bytes of the dense codes of one piece of rows (zsl.sparse.learner), rows of a block, and scores in a block.
-_PIECE, _ROWS, _SCORES = 2**28, 8192, 2**23
+_SEARCH, _GROWTH = 1.5, 1.29
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def fit(s: Shape, m: Machine) -> Part:
     for i, k in enumerate(ks):
         online = s.batch_size is not None
         kind = "first" if online else kind_of(i, s.n_iter)
-        n = min(s.n, s.batch_size or _piece_rows(s))
+        n = min(s.n, s.batch_size or rows_of_a_piece(s.r, s.itemsize))
         start = k if i == 0 or online else ks[i - 1]
         atoms = share if i == 0 or not online else 0.0
         coding += s.n / n * coding_seconds(m, s, n, s.p, k, kind, k_start=start, atoms=atoms)
@@ -84,10 +85,6 @@ def fit(s: Shape, m: Machine) -> Part:
     return Part("fit", seconds, fit_bytes(s, m, ks), max(names, key=names.__getitem__))
 
 
-def _piece_rows(s: Shape) -> int:
-    return max(1024, _PIECE // (s.r * s.itemsize))
-
-
 def data_bytes(s: Shape) -> float:
     """Bytes of the features before and after pre-processing."""
     return 2.0 * (s.n + s.L) * s.p * s.itemsize
@@ -95,8 +92,8 @@ def data_bytes(s: Shape) -> float:
 
 def fit_bytes(s: Shape, m: Machine, ks: list[float]) -> float:
     """Largest memory of a fit: data, the codes of one piece and of all, and matrices among the atoms."""
-    size, rows = s.itemsize, min(s.n, s.batch_size or _piece_rows(s))
-    dense = 3.0 * rows * s.r * size + min(rows, _ROWS) * s.r * size
+    size, rows = s.itemsize, min(s.n, s.batch_size or rows_of_a_piece(s.r, s.itemsize))
+    dense = 3.0 * rows * s.r * size + min(rows, MOST_IMAGES) * s.r * size
     kept = 0.0 if s.batch_size else s.n * (ks[-1] + ks[max(len(ks) - 2, 0)]) * (size + 4)
     kept += 0.0 if s.batch_size else (2 * s.K - 1) * s.n * ks[-1] * (size + 4)
     atoms = s.r**2 * (5 * 8 + 2 * size) + 5.0 * s.r * s.p * size
@@ -123,7 +120,7 @@ def _agnostic(s: Shape, m: Machine, k: float) -> Part:
 def _aware(s: Shape, m: Machine, k: float) -> Part:
     coded = coding_seconds(m, s, s.L, s.p + s.q, k, "last", single=False)
     terms = work.aware(s, k, coded, m.product) * m.rates["aaw"]
-    work_space = 10 * 8 * min(s.L * s.M, _SCORES) + 3 * 8.0 * s.r**2 + 8.0 * s.r * (s.p + s.q)
+    work_space = 10 * 8 * min(s.L * s.M, MOST_SCORES) + 3 * 8.0 * s.r**2 + 8.0 * s.r * (s.p + s.q)
     memory = _held(s, m) + codes_bytes(s, 4) + _scores_bytes(s, 2) + work_space
     words = ("coding", "products", "entropy of the classes", "objective", "dense codes")
     return Part("aaw", s.K * float(terms.sum()), memory, _word(terms, *words))
@@ -133,8 +130,8 @@ def _spreading(s: Shape, m: Machine, k: float) -> Part:
     nodes = s.L + s.M
     memory = _held(s, m) + codes_bytes(s, 3) + _scores_bytes(s, 2) + 8.0 * nodes * s.M * 6 + 8.0 * nodes * 15 * 8
     terms = work.spreading(s, m.product) * m.rates["taaw"]
-    if nodes > _EXACT:
-        search = 1e6 * _SEARCH / m.product * nodes * (nodes / _EXACT) ** (_GROWTH - 1)
+    if nodes > EXACT_UP_TO:
+        search = 1e6 * _SEARCH / m.product * nodes * (nodes / EXACT_UP_TO) ** (_GROWTH - 1)
         terms = np.array([search, 0.0, terms[2], terms[3]])
     return Part("taaw", float(terms.sum()), memory, _word(terms, "neighbours", "neighbours", "labels", "graph"))
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from zsl.checks import Array
-from zsl.sparse.solvers.auto import _INVERSE, _MIN_ATOMS, _MIN_ROWS, _SWITCH
 
 GIGA = 1e-9
 # Codes with more non-zeros than this share of the atoms are multiplied as dense matrices (zsl.sparse.kernels).
@@ -59,18 +58,6 @@ class Shape:
     @property
     def itemsize(self) -> int:
         return 4 if self.single else 8
-
-
-def admm(n: float, r: int, k: float) -> bool:
-    """Whether ``solver=auto`` codes by ADMM, as it decides itself."""
-    return admm_margin(n, r, k) > 1
-
-
-def admm_margin(n: float, r: int, k: float) -> float:
-    """How clearly ``solver=auto`` prefers ADMM (above one) to the active set (below one)."""
-    if n < _MIN_ROWS or r < _MIN_ATOMS:
-        return 0.0
-    return n * k**3 / (_SWITCH * r**2 * (n + r / _INVERSE))
 
 
 def coding(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from zsl.checks import Array
-from zsl.sparse.chunks import Chunks
+from zsl.sparse.chunks import Chunks, products_of_columns
 
 Prepare = Callable[[Array], Array]
 
@@ -19,11 +19,19 @@ def known_means(X: Chunks) -> Array:
         return total / n
 
 
-def moments(X: Chunks, prepare: Prepare) -> tuple[Array, Array, Array]:
-    """Mean, standard deviation and largest size (p,) of each column of the prepared rows."""
-    mean = X.sum(_sum_of, None, prepare) / len(X)
-    squares = X.sum(_squares_around, None, prepare, mean)
-    return mean, np.sqrt(squares / len(X)), np.max(X.each(_largest, None, prepare), axis=0)
+def means(X: Chunks, prepare: Prepare) -> Array:
+    """Mean (p,) of each column of the prepared rows."""
+    return X.sum(_sum_of, None, prepare) / len(X)
+
+
+def deviations(X: Chunks, prepare: Prepare) -> Array:
+    """Standard deviation (p,) of each column of the prepared rows."""
+    return np.sqrt(X.sum(_squares_around, None, prepare, means(X, prepare)) / len(X))
+
+
+def largest(X: Chunks, prepare: Prepare) -> Array:
+    """Largest size (p,) in each column of the prepared rows."""
+    return np.max(X.each(_largest, None, prepare), axis=0)
 
 
 def principal_axes(X: Chunks, prepare: Prepare, n: int) -> Array:
@@ -54,5 +62,4 @@ def _largest(X: Array, _: None, prepare: Prepare) -> Array:
 
 
 def _products(X: Array, _: None, prepare: Prepare) -> Array:
-    V = prepare(X)
-    return V.T @ V
+    return products_of_columns(prepare(X))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -12,11 +13,14 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import FLOAT_DTYPES, check_is_fitted, validate_data
 
 from zsl.checks import Array, Count, NonNegative, Positive, check_fields
-from zsl.data.chunked_columns import known_means, moments, principal_axes
+from zsl.data.chunked_columns import deviations, known_means, largest, means, principal_axes
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
 from zsl.linalg import scaled_near_one, shares_of
 from zsl.sparse.chunks import Chunks, by_rows, is_chunked, map_rows
+
+# Computes a number for each column when it is called.
+_Columns = Callable[[], Array]
 
 
 @dataclass(eq=False, repr=False)
@@ -118,7 +122,7 @@ class Preprocess(TransformerMixin, BaseEstimator):
         else:
             self.fill_ = X.mean(axis=0, dtype=np.float64)
         given, X = X, self._powered(self.filled(X))
-        self._set_scales(X.mean(axis=0), X.std(axis=0) if self.standardise else None, np.abs(X).max(axis=0))
+        self._set_scales(partial(X.mean, axis=0), partial(X.std, axis=0), lambda: np.abs(X).max(axis=0))
         if self.pca is not None:
             self._check_pca(X.shape)
             X = self._scaled(X if X is not given else X.copy())
@@ -134,22 +138,24 @@ class Preprocess(TransformerMixin, BaseEstimator):
         """Learn from one block of columns, whose rows lie in chunks on a Dask cluster."""
         # What goes to the workers changes no row in place, and knows nothing that is not learned yet.
         self.fill_ = known_means(X)
-        self._set_scales(*moments(X, copy(self)._prepared))
+        prepare = copy(self)._prepared
+        self._set_scales(*(partial(of, X, prepare) for of in (means, deviations, largest)))
         if self.pca is not None:
             self._check_pca(X.shape)
             self.components_ = principal_axes(X, copy(self)._prepared, self.pca)
         self.sizes_ = [self.pca or X.shape[1]]
         return self
 
-    def _set_scales(self, mean: Array, deviation: Array | None, largest: Array) -> None:
-        self.mean_ = mean if self.centre else None
-        if self.standardise and deviation is not None:
+    def _set_scales(self, mean: _Columns, deviation: _Columns, size: _Columns) -> None:
+        """Keep of mean, standard deviation and largest size of the columns what the settings ask for."""
+        self.mean_ = mean() if self.centre else None
+        if self.standardise:
+            found = deviation()
             # A column that varies by rounding only would be blown up to noise.
-            constant = deviation <= 1e-12 * np.maximum(largest, 1e-300)
-            self.scale_ = np.where(constant, 1.0, deviation)
+            self.scale_ = np.where(found <= 1e-12 * np.maximum(size(), 1e-300), 1.0, found)
         if not all(np.isfinite(v).all() for v in (self.mean_, self.scale_) if v is not None):
             raise UserError(
-                f"values as large as {largest.max():.0e} have no mean or deviation in float64; divide them, or mark "
+                f"values as large as {size().max():.0e} have no mean or deviation in float64; divide them, or mark "
                 "missing values by NaN."
             )
 

@@ -18,9 +18,7 @@ from zsl.data.preprocess import Preprocess, preprocess
 from zsl.errors import UserError
 from zsl.experiment.loading import load
 from zsl.experiment.setup import Setup, checked
-from zsl.models import AveragedDictionaries, CoupledDictionaries
-from zsl.models.averaged import default_size, n_members
-from zsl.models.initial_atoms import default_n_atoms
+from zsl.models import CoupledDictionaries
 from zsl.progress import duration
 from zsl.sparse.chunks import is_chunked
 
@@ -94,13 +92,7 @@ def _sizes(setup: Setup, data: ZeroShotData) -> tuple[Shape, tuple[str, ...], li
     feature, semantics = (clone(t or Preprocess()) for t in (setup.classifier.preprocess, setup.classifier.semantics))
     ready = preprocess(data, feature, semantics)
     (n, p), q, single = ready.X.shape, ready.attributes.shape[1], ready.X.dtype.itemsize == 4
-    if isinstance(model, AveragedDictionaries):
-        r, K = default_size(n, p, q)
-        if model.n_atoms is not None:
-            r, K = model.n_atoms, n_members(model.n_atoms)
-        K = model.n_dictionaries or K
-    else:
-        r, K = model.n_atoms or default_n_atoms(n, p, q), 1
+    r, K = model.size(n, p, q)
     k = non_zeros(ready.X, r, model.lam, model.lam_relative, model.init, model.seed)
     pair = setup.inference.resolved(model)
     stages = _STAGES.get(pair, ("aag",) if pair[0] == "agnostic" else ("aag", "aaw") if pair[0] == "aware" else ())

@@ -6,8 +6,6 @@ classifier can be stored without any training image.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from zsl.checks import Array, as_matrix
 from zsl.inference.attributes import members
 from zsl.linalg import class_sums, unit_rows
-from zsl.sparse.chunks import Chunks
+from zsl.sparse.chunks import Chunks, products_of_columns, sum_over
 
 # Share of the mean variance that whitening adds to every direction. Chosen on validation classes of cifar_awa and
 # digits (docs/defaults.md): from .1 to .6 nothing much changes, without any the directions of least variance take over.
@@ -187,20 +185,6 @@ def code_compatibility(sums: Array, H: Array, n: int, S: Array) -> Array:
     AtA = n * H + _CODE_RIDGE * (np.trace(H) or 1.0) * np.eye(len(H))
     left = np.linalg.solve(AtA, sums.T @ S)
     return np.linalg.solve(S.T @ S + _ATTRIBUTE_RIDGE * np.eye(S.shape[1]), left.T).T
-
-
-def sum_over(function: Callable[..., Array], X: Array | Chunks, y: Array, *arguments: Any) -> Array:
-    """The sum over blocks of rows, or over chunks on a Dask cluster, of ``function(rows, labels, *arguments)``."""
-    if isinstance(X, Chunks):
-        return X.sum(function, y, *arguments)
-    blocks = (slice(i, i + _BLOCK) for i in range(0, len(X), _BLOCK))
-    return reduce(np.add, (function(X[rows], y[rows], *arguments) for rows in blocks))
-
-
-def products_of_columns(X: Array, _: Array) -> Array:
-    """``X'X`` (p, p) of rows X (m, p), in double precision."""
-    X = X.astype(np.float64, copy=False)
-    return X.T @ X
 
 
 def direction_sums(X: Array, y: Array, W: Array, n_classes: int) -> Array:

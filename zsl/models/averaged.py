@@ -86,10 +86,7 @@ class AveragedDictionaries(CoupledDictionaries):
         """Learn every member; arguments and errors as in :meth:`CoupledDictionaries.fit`."""
         check_fields(self)
         X, y, Z, Z_unseen = self._checked(X, y, Z, Z_unseen)
-        r, K = default_size(len(X), X.shape[1], Z.shape[1])
-        if self.n_atoms is not None:
-            r, K = self.n_atoms, n_members(self.n_atoms)
-        K = self.n_dictionaries or K
+        r, K = self.size(len(X), X.shape[1], Z.shape[1])
         members, checkpoints = [], list[Checkpoint]()
         for seed in seeds(self.seed, K):
             members.append(member := self._member(n_atoms=r, seed=seed))
@@ -115,6 +112,11 @@ class AveragedDictionaries(CoupledDictionaries):
         for checkpoint in checkpoints:
             checkpoint.remove()
         return self
+
+    def size(self, n: int, p: int, q: int) -> tuple[int, int]:
+        """Atoms of each dictionary, and dictionaries, given n images, p features and q attributes."""
+        r, K = default_size(n, p, q) if self.n_atoms is None else (self.n_atoms, n_members(self.n_atoms))
+        return r, self.n_dictionaries or K
 
     @property
     def members_(self) -> list[CoupledDictionaries]:

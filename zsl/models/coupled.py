@@ -197,7 +197,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         X, y, Z, Z_unseen = self._checked(X, y, Z, Z_unseen)
         checkpoint = self._checkpoint(X, y, Z, Z_unseen)
         rng = np.random.default_rng(self.seed)
-        r = self.n_atoms or default_n_atoms(len(X), X.shape[1], Z.shape[1])
+        r, _ = self.size(len(X), X.shape[1], Z.shape[1])
         Dx = initial_atoms(X, r, self.init, rng)
         self.lam_ = self.lam if self.lam is not None else self.lam_relative * mean_lambda_max(X, Dx)
         if self.lam_ <= 0:
@@ -217,6 +217,10 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         if checkpoint:
             checkpoint.remove() if self._checkpoints is None else self._checkpoints.append(checkpoint)
         return self
+
+    def size(self, n: int, p: int, q: int) -> tuple[int, int]:
+        """Atoms, and dictionaries, which is one, given n images, p features and q attributes."""
+        return self.n_atoms or default_n_atoms(n, p, q), 1
 
     @property
     def A_(self) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.sparse import lambda_max
-from zsl.sparse.chunks import Chunks
+from zsl.sparse.chunks import Chunks, products_of_columns, sum_over
 from zsl.sparse.dictionary import unit_atoms
 
 # The default number of atoms stays below this limit, so that learning takes minutes and not hours on two cores.
@@ -41,11 +41,7 @@ def initial_atoms(X: Array, r: int, how: str, rng: np.random.Generator) -> Array
         D[order] = X[candidates[order]]
     elif how == "pca":
         # The singular vectors come from X'X, so X may be read in pieces.
-        if isinstance(X, Chunks):
-            XtX = X.sum(products_of_columns)
-        else:
-            XtX = sum(products_of_columns(X[i : i + _BLOCK]) for i in range(0, len(X), _BLOCK))
-        vectors = np.linalg.eigh(XtX)[1][:, ::-1].T[: min(r, len(X))]
+        vectors = np.linalg.eigh(sum_over(products_of_columns, X))[1][:, ::-1].T[: min(r, len(X))]
         D[: len(vectors)] = vectors
     return unit_atoms(D)
 
@@ -63,11 +59,6 @@ def mean_lambda_max(X: Array, D: Array) -> float:
 def any_nonzero(X: Array, _: None = None) -> Array:
     """(n,) whether a row of X (n, p) has an entry that is not zero."""
     return np.any(X != 0, axis=1)
-
-
-def products_of_columns(X: Array, _: None = None) -> Array:
-    """``X'X`` (p, p) of rows X (n, p), in double precision."""
-    return X.astype(np.float64).T @ X
 
 
 def lambda_max_of(X: Array, rows: Array, D: Array) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import numba
@@ -19,6 +20,7 @@ from zsl.checks import Array, check_no_overflow, check_real
 from zsl.errors import UserError, raise_if_interrupted
 from zsl.sparse.kernels.products import blas
 from zsl.sparse.kernels.residuals import compressed
+from zsl.sparse.problem import row_blocks
 
 # Sums of this many chunks are added at once; the order is fixed by the number of chunks, so that the number of workers
 # changes no digit.
@@ -100,14 +102,9 @@ class Chunks:
         return dict(zip(tasks, self.client.compute(list(tasks.values()))))
 
     def each(self, function: Callable[..., Any], arguments: dict[int, Any] | None = None, *shared: Any) -> list[Any]:
-        """The results of :meth:`submit` on the client; for results that are small."""
-        return gathered(
-            list(
-                self.submit(
-                    function, dict.fromkeys(range(len(self.blocks))) if arguments is None else arguments, *shared
-                ).values()
-            )
-        )
+        """The results of :meth:`submit` on the client, for results that are small; by default of every chunk."""
+        given = dict.fromkeys(range(len(self.blocks))) if arguments is None else arguments
+        return gathered(list(self.submit(function, given, *shared).values()))
 
     def sum(self, function: Callable[..., Any], of_rows: Array | None = None, *shared: Any) -> Any:
         """The sum over all chunks of ``function(rows, part, *shared)``; part are the chunk's rows of ``of_rows``."""
@@ -121,6 +118,23 @@ class Chunks:
 
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 GiB"}):
             return self.client.submit(_unchanged, value, pure=False)
+
+
+def sum_over(function: Callable[..., Array], X: Any, of_rows: Array | None = None, *shared: Any) -> Array:
+    """The sum of ``function(rows, part, *shared)`` over blocks of an array or a file, or over :class:`Chunks`.
+
+    ``part`` are the rows of ``of_rows`` that belong to a block.
+    """
+    if isinstance(X, Chunks):
+        return X.sum(function, of_rows, *shared)
+    terms = (function(X[rows], None if of_rows is None else of_rows[rows], *shared) for rows in row_blocks(len(X)))
+    return reduce(np.add, terms)
+
+
+def products_of_columns(X: Array, _: Any = None) -> Array:
+    """``X'X`` (p, p) of rows X (n, p), in double precision."""
+    X = X.astype(np.float64, copy=False)
+    return X.T @ X
 
 
 def by_rows(X: Any, name: str) -> Any:

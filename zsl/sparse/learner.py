@@ -240,7 +240,12 @@ class Learner:
 
 def piece_rows(D: Array) -> int:
     """Number of rows that are coded at once in batch learning, with a dictionary D (r, p)."""
-    return max(1024, _PIECE_BYTES // (len(D) * D.itemsize))
+    return rows_of_a_piece(len(D), D.itemsize)
+
+
+def rows_of_a_piece(r: int, itemsize: int) -> int:
+    """:func:`piece_rows` for a dictionary of r atoms whose numbers have ``itemsize`` bytes."""
+    return max(1024, _PIECE_BYTES // (r * itemsize))
 
 
 def code_rows(

@@ -56,6 +56,13 @@ def _is_dense(X: Array, D: Array, lam: float, init: Array | None, max_iter: int)
     return prefers_admm(n, r, np.count_nonzero(A) / len(A))
 
 
-def prefers_admm(n: int, r: int, k: float) -> bool:
+def prefers_admm(n: float, r: int, k: float) -> bool:
     """Whether ADMM codes ``n`` rows with ``r`` atoms and ``k`` non-zeros in a code sooner than the active set."""
-    return n >= _MIN_ROWS and r >= _MIN_ATOMS and n * k**3 > _SWITCH * r**2 * (n + r / _INVERSE)
+    return admm_margin(n, r, k) > 1
+
+
+def admm_margin(n: float, r: int, k: float) -> float:
+    """How clearly ADMM (above one) is preferred to the active set (below one); arguments of :func:`prefers_admm`."""
+    if n < _MIN_ROWS or r < _MIN_ATOMS:
+        return 0.0
+    return n * k**3 / (_SWITCH * r**2 * (n + r / _INVERSE))
