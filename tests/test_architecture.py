@@ -12,7 +12,7 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "zsl"
 # What each package or file of zsl may import of the others.
-GROUND = {"errors", "text", "checks", "linalg", "graph", "config", "progress", "version", "ports"}
+GROUND = {"errors", "text", "checks", "device", "linalg", "graph", "config", "progress", "version", "ports"}
 METHOD = {"sparse", "data", "models", "inference", "evaluation", "model_selection"}
 MAY_IMPORT = {
     "errors": set(),
@@ -22,8 +22,9 @@ MAY_IMPORT = {
     "ports": {"errors"},
     "completion": {"errors", "config"},
     "checks": {"errors"},
+    "device": {"checks", "errors"},
     "linalg": {"checks"},
-    "graph": {"checks"},
+    "graph": {"checks", "device", "linalg"},
     "config": {"errors", "text", "checks"},
     "runs": GROUND,
     "sparse": GROUND,
@@ -54,7 +55,7 @@ FENCES = {
     "mlflow": {"tracking", "predict"},
     "matplotlib": {"report"},
     "plotly": {"report"},
-    "torch": {"extract", "models", "describe", "sparse"},
+    "torch": {"extract", "models", "describe", "sparse", "device"},
     "onnxruntime": {"extract"},
     "torchvision": {"extract"},
     "timm": {"extract"},

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from zsl.checks import Array
+from zsl.device import CPU, Device, current
+from zsl.linalg import squared_distances
 
 log = logging.getLogger(__name__)
 
 # Up to here neighbours are found by comparing every pair: seconds on one core.
 EXACT_UP_TO = 20_000
+# Pairs that a GPU compares at once.
+_PAIRS = 2**26
 # Zelnik-Manor & Perona (2004): a node's own scale is its distance to its seventh neighbour.
 _LOCAL = 7
 # Nodes on which the approximate search is compared with the exact one, and the seed of both.
@@ -45,12 +49,39 @@ def neighbours(V: Array, n_neighbors: int, *, exact_up_to: int = EXACT_UP_TO) ->
     if k < 1:
         return Neighbours(np.empty((n, 0)), np.empty((n, 0), dtype=np.int64), 1.0, True)
     if n <= exact_up_to:
+        if not current().is_cpu:
+            return Neighbours(*_compared(V, k), 1.0, True)
         from sklearn.neighbors import NearestNeighbors
 
         # Without a query, a point is not its own neighbour, duplicates included.
         distance, index = NearestNeighbors(n_neighbors=k).fit(V).kneighbors()
         return Neighbours(distance, index, 1.0, True)
     return _approximate(V, k)
+
+
+def _compared(V: Array, k: int) -> tuple[Array, Array]:
+    """Distances (n, k) to the k nearest other rows of each row of V, and which they are, from all pairs on a GPU."""
+    here = current()
+    xp, nodes = here.xp, here.put(V.astype(np.float64, copy=False))
+    index = np.empty((len(V), k), np.int64)
+    numbers = xp.arange(len(V), device=here.place)
+    for start in range(0, len(V), size := max(1, _PAIRS // len(V))):
+        rows = slice(start, min(start + size, len(V)))
+        D = squared_distances(nodes[rows, :], nodes)
+        D[numbers[rows, None] == numbers[None, :]] = xp.inf
+        index[rows] = here.get(here.smallest(D, k))
+    distance = _distances(V, index)
+    order = np.argsort(distance, axis=1, kind="stable")
+    return np.take_along_axis(distance, order, axis=1), np.take_along_axis(index, order, axis=1)
+
+
+def _distances(V: Array, index: Array) -> Array:
+    """Distances (n, k) in double precision of each row of V to the rows ``index`` (n, k)."""
+    distance = np.empty(index.shape)
+    for start in range(0, len(V), 1024):
+        rows = slice(start, start + 1024)
+        distance[rows] = np.linalg.norm(V[index[rows]] - V[rows, None], axis=2)
+    return distance
 
 
 def _approximate(V: Array, k: int) -> Neighbours:
@@ -65,11 +96,7 @@ def _approximate(V: Array, k: int) -> Neighbours:
     order = np.argsort(distance, axis=1, kind="stable")[:, :k]
     index = np.take_along_axis(index, order, axis=1)
     missing = np.isinf(np.take_along_axis(distance, order, axis=1))
-    # Distances again, in double precision: the search's own are rounded.
-    distance = np.empty((n, k))
-    for start in range(0, n, 1024):
-        rows = slice(start, start + 1024)
-        distance[rows] = np.linalg.norm(V[index[rows]] - V[rows, None], axis=2)
+    distance = _distances(V, index)  # again, because the search's own are rounded
     distance[missing] = np.inf
     recall = _recall(V, distance)
     log.info("%d approximate neighbours of each of %d nodes, recall %.4f on a sample", k, n, recall)
@@ -156,16 +183,18 @@ def solve_spreading(S: sp.csr_array, Y: Array, mu: float, *, tol: float = 1e-10,
     its right-hand side. The matrix is positive definite with a condition number of at most ``(2 + mu) / mu``, so no
     preconditioner is needed.
     """
-    alpha = 1 / (1 + mu)
-    return conjugate_gradients(lambda P: P - alpha * (S @ P), (1 - alpha) * Y, tol=tol, max_iter=max_iter)
+    alpha, here = 1 / (1 + mu), current()
+    there = here.sparse(S)
+    return conjugate_gradients(lambda P: P - alpha * (there @ P), (1 - alpha) * Y, tol=tol, max_iter=max_iter, on=here)
 
 
 def conjugate_gradients(
-    times: Callable[[Array], Array], R: Array, *, tol: float = 1e-10, max_iter: int = 10_000
+    times: Callable[[Any], Any], R: Array, *, tol: float = 1e-10, max_iter: int = 10_000, on: Device = CPU
 ) -> Spread:
     """Solve a positive definite system for every column of R (n, M) at once; ``times`` multiplies with its matrix.
 
     Each column may have a matrix of its own. A column stops at a residual of ``tol`` times its right-hand side.
+    ``times`` gets and returns arrays of the device ``on``.
 
     Examples
     --------
@@ -173,27 +202,31 @@ def conjugate_gradients(
     array([[0.5],
            [1.5]])
     """
-    B = R
-    F = np.zeros_like(B)
-    R = B.copy()
-    P = R.copy()
-    rr = np.einsum("ij,ij->j", R, R)
-    size = np.sqrt(rr)
+    xp, B = on.xp, on.put(R)
+    F = xp.zeros_like(B)
+    rest = xp.asarray(B, copy=True)
+    P = xp.asarray(B, copy=True)
+    rr = xp.sum(rest * rest, axis=0)
+    size = xp.sqrt(rr)
     goal = tol**2 * rr
     n_iter = 0
-    while n_iter < max_iter and (rr > goal).any():
+    while n_iter < max_iter and xp.any(rr > goal):
         Q = times(P)
-        curvature = np.einsum("ij,ij->j", P, Q)
-        length = np.divide(rr, curvature, out=np.zeros_like(rr), where=curvature > 0)
+        length = _quotient(xp, rr, xp.sum(P * Q, axis=0))
         F += length * P
-        R -= length * Q
-        previous, rr = rr, np.einsum("ij,ij->j", R, R)
-        P *= np.divide(rr, previous, out=np.zeros_like(rr), where=previous > 0)
-        P += R
+        rest -= length * Q
+        previous, rr = rr, xp.sum(rest * rest, axis=0)
+        P *= _quotient(xp, rr, previous)
+        P += rest
         n_iter += 1
     # The recurrence drifts from the true residual, so the certificate is computed from the solution.
-    left = np.linalg.norm(B - times(F), axis=0)
-    return Spread(F, np.divide(left, size, out=np.zeros_like(left), where=size > 0), n_iter)
+    left = xp.linalg.vector_norm(B - times(F), axis=0)
+    return Spread(on.get(F), on.get(_quotient(xp, left, size)), n_iter)
+
+
+def _quotient(xp: Any, a: Any, b: Any) -> Any:
+    """``a / b``, and 0 where b is not above 0."""
+    return xp.where(b > 0, a / xp.where(b > 0, b, 1.0), 0.0)
 
 
 def solve_smooth(L: sp.csr_array, A: Array, R: Array, *, tol: float = 1e-12, max_iter: int = 1000) -> Array:

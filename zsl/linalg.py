@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+from array_api_compat import array_namespace, device
 from numpy.typing import DTypeLike
-from scipy.special import log_softmax
 
 from zsl.checks import Array
 
@@ -21,17 +21,34 @@ _MAX_SINKHORN = 1000
 def squared_distances(A: Array, B: Array) -> Array:
     """Squared Euclidean distances (L, M), at least 0, between the rows of A (L, q) and of B (M, q).
 
+    The arrays may be of any library of the array API standard.
+
     Examples
     --------
     >>> squared_distances(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]]))
     array([[25.,  1.]])
     """
-    kind = np.result_type(A, B)
+    xp = array_namespace(A, B)
+    kind = xp.result_type(A, B)
     # Both are shifted by the mean of B: far from the origin the squares would swallow their difference.
-    origin = B.mean(axis=0, dtype=np.float64)
+    origin = xp.mean(xp.astype(B, xp.float64, copy=False), axis=0)
     A, B = A - origin, B - origin
-    D = np.einsum("ij,ij->i", A, A)[:, None] - 2 * A @ B.T + np.einsum("ij,ij->i", B, B)
-    return np.maximum(D, 0, out=D).astype(kind, copy=False)
+    D = xp.vecdot(A, A)[:, None] - 2 * A @ B.T + xp.vecdot(B, B)
+    D[D < 0] = 0
+    return xp.astype(D, kind, copy=False)
+
+
+def log_softmax(logits: Array) -> Array:
+    """Logarithms (L, M) of the probabilities with these logits (L, M), of any library of the array API standard.
+
+    Examples
+    --------
+    >>> log_softmax(np.log([[1.0, 3.0]])).round(3)
+    array([[-1.386, -0.288]])
+    """
+    xp = array_namespace(logits)
+    logits = logits - xp.max(logits, axis=1, keepdims=True)
+    return logits - xp.log(xp.sum(xp.exp(logits), axis=1, keepdims=True))
 
 
 def unit_rows(Z: Array) -> Array:
@@ -201,7 +218,8 @@ def ridge(of: Spectrum, R: Array, gamma: float) -> Array:
 def sinkhorn(logits: Array, shares: Array | None = None, tol: float = 1e-9) -> Array:
     """Offsets (M,) with which the mean posterior of the images of ``logits`` (L, M) is ``shares`` (M,), of sum 1.
 
-    ``None`` gives every class the same share. A share of zero counts as 1e-12.
+    ``None`` gives every class the same share. A share of zero counts as 1e-12. The logits may be of any library of the
+    array API standard, and the offsets are of the same.
 
     Examples
     --------
@@ -209,16 +227,17 @@ def sinkhorn(logits: Array, shares: Array | None = None, tol: float = 1e-9) -> A
     array([ 0.693, -0.693])
     """
     L, M = logits.shape
-    shares = np.full(M, 1 / M) if shares is None else shares
-    v, target = np.zeros(M), np.log(L * np.maximum(shares, 1e-12))
+    xp = array_namespace(logits)
+    target = np.log(L * np.maximum(np.full(M, 1 / M) if shares is None else shares, 1e-12))
+    v, target = xp.zeros_like(logits[0, :]), xp.asarray(target, device=device(logits))
     for _ in range(_MAX_SINKHORN):
-        rows = log_softmax(logits + v, axis=1)
-        peak = rows.max(axis=0)
-        change = target - peak - np.log(np.exp(rows - peak).sum(axis=0))
+        rows = log_softmax(logits + v)
+        peak = xp.max(rows, axis=0)
+        change = target - peak - xp.log(xp.sum(xp.exp(rows - peak), axis=0))
         v = v + change
-        if np.abs(change).max() <= tol:
+        if xp.max(xp.abs(change)) <= tol:
             break
-    return v - v.mean()
+    return v - xp.mean(v)
 
 
 def shares_of(weights: Sequence[float]) -> Array:

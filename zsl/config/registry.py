@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 # What each kind of top-level key is for. A key that is in none of these groups decides a result.
-PLACES = ("output_dir", "data_dir", "cache_dir", "tracking", "threads", "skip_existing", "save_model",
+PLACES = ("output_dir", "data_dir", "cache_dir", "tracking", "threads", "device", "skip_existing", "save_model",
           "save_precision", "save_predictions", "figures", "allow_targets", "experiment", "cell", "dask")  # fmt: skip
 """Keys that say where things are and how the work is organised: none of them changes a number."""
 DATA = ("dataset", "split", "subset")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zsl.data.dataset import ZeroShotData
 from zsl.data.labelled import set_aside
+from zsl.device import on_device
 from zsl.experiment.dask_client import dask_client
 from zsl.experiment.figures import draw
 from zsl.experiment.loading import load
@@ -63,7 +64,7 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
         existing = out.start(setup.config, setup.tracker, digest(setup.config, data.identity), name)
         if existing is not None:
             return existing
-        with steady_products(setup, data), dask_client(setup.config):
+        with on_device(setup.config["device"]), steady_products(setup, data), dask_client(setup.config):
             clock = Clock()
             setup, selection = select(setup, data)
             clock.lap("tune")

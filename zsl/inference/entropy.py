@@ -13,19 +13,20 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import log_softmax
+from array_api_compat import array_namespace
 
 from zsl.checks import Array, Positive, check_value
+from zsl.device import current
 from zsl.inference.blocks import row_blocks
 from zsl.inference.labels import attribute_pair
-from zsl.linalg import squared_distances
+from zsl.linalg import log_softmax, squared_distances
 
 Kernel = Literal["student", "gaussian"]
 
 
 def log_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
-    """Logarithm (L, M) of :func:`soft_assignment`; its arguments are not checked."""
-    return log_softmax(_logits(squared_distances(Z_hat, Z_unseen), rho, kernel), axis=1)
+    """Logarithm (L, M) of :func:`soft_assignment`, of any library of the array API; its arguments are not checked."""
+    return log_softmax(_logits(squared_distances(Z_hat, Z_unseen), rho, kernel))
 
 
 def _check(rho: Any, kernel: Any) -> None:
@@ -75,8 +76,10 @@ def entropy(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student
     array([0.693])
     """
     _check(rho, kernel)
-    parts = row_blocks(len(Z_hat), len(Z_unseen))
-    return np.concatenate([_entropy(log_assignment(Z_hat[rows], Z_unseen, rho, kernel)) for rows in parts])
+    here = current()
+    classes, parts = here.put(Z_unseen), row_blocks(len(Z_hat), len(Z_unseen))
+    found = (_entropy(log_assignment(here.put(Z_hat[rows]), classes, rho, kernel)) for rows in parts)
+    return np.concatenate([here.get(values) for values in found])
 
 
 def entropy_gradient(
@@ -94,33 +97,47 @@ def entropy_gradient(
 
     Images are taken in blocks, so that many classes need little memory.
     """
-    parts = row_blocks(len(Z_hat), len(Z_unseen))
-    if len(parts) > 1:
-        found = [entropy_gradient(Z_hat[rows], Z_unseen, rho, kernel, log_mean) for rows in parts]
-        return np.concatenate([value for value, _ in found]), np.concatenate([gradient for _, gradient in found])
-    d = squared_distances(Z_hat, Z_unseen)
-    log_p = log_softmax(_logits(d, rho, kernel), axis=1)
-    p = np.exp(log_p)
+    here = current()
+    classes, mean = here.put(Z_unseen), None if log_mean is None else here.put(log_mean)
+    found = []
+    for rows in row_blocks(len(Z_hat), len(Z_unseen)) or [slice(0)]:
+        pair = _entropy_gradient(here.put(Z_hat[rows]), classes, rho, kernel, mean)
+        found.append([here.get(part) for part in pair])
+    values, gradients = zip(*found)
+    return np.concatenate(values), np.concatenate(gradients)
+
+
+def _entropy_gradient(V: Any, Z: Any, rho: float, kernel: Kernel, log_mean: Any) -> tuple[Any, Any]:
+    """:func:`entropy_gradient` of one block of images V (l, q), for arrays of any library of the array API."""
+    xp = array_namespace(V)
+    d = squared_distances(V, Z)
+    log_p = log_softmax(_logits(d, rho, kernel))
+    p = xp.exp(log_p)
     if log_mean is None:
         excess, value = log_p, _entropy(log_p)
     else:
         excess = log_p - log_mean
-        value = -np.einsum("ij,ij->i", p, excess)
+        value = -xp.vecdot(p, excess)
     w = p * (excess + value[:, None]) * ((rho + 1) / (rho + d) if kernel == "student" else 1 / rho)
-    return value, w.sum(axis=1, keepdims=True) * Z_hat - w @ Z_unseen
+    return value, xp.sum(w, axis=1, keepdims=True) * V - w @ xp.astype(Z, w.dtype, copy=False)
 
 
 def log_mean_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel, weight: Array) -> Array:
     """Logarithm (M,) of the mean of the images' assignments, weighted by ``weight`` (L,); it is finite."""
-    parts = row_blocks(len(Z_hat), len(Z_unseen))
-    sums = [weight[rows] @ np.exp(log_assignment(Z_hat[rows], Z_unseen, rho, kernel)) for rows in parts]
-    return np.log(np.maximum(sum(sums) / weight.sum(), np.finfo(np.float64).tiny))
+    here = current()
+    classes, sums = here.put(Z_unseen), np.zeros(len(Z_unseen))
+    for rows in row_blocks(len(Z_hat), len(Z_unseen)):
+        p = here.xp.exp(log_assignment(here.put(Z_hat[rows]), classes, rho, kernel))
+        sums += here.get(here.put(weight[rows]) @ here.xp.astype(p, here.xp.float64, copy=False))
+    return np.log(np.maximum(sums / weight.sum(), np.finfo(np.float64).tiny))
 
 
 def _logits(d: Array, rho: float, kernel: Kernel) -> Array:
-    return -(rho + 1) / 2 * np.log1p(d / rho) if kernel == "student" else -d / (2 * rho)
+    return -(rho + 1) / 2 * array_namespace(d).log1p(d / rho) if kernel == "student" else -d / (2 * rho)
 
 
 def _entropy(log_p: Array) -> Array:
-    # Rounding can leave a one-sided assignment at minus one ulp.
-    return np.maximum(-np.einsum("ij,ij->i", np.exp(log_p), log_p), 0)
+    xp = array_namespace(log_p)
+    value = -xp.vecdot(xp.exp(log_p), log_p)
+    value[value < 0] = 0  # rounding can leave a one-sided assignment at minus one ulp
+    return value

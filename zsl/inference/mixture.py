@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 from scipy.special import softmax
 
 from zsl.checks import Array, Count, NonNegative, Positive, Share, as_matrix, check_arguments
+from zsl.device import current
 from zsl.errors import raise_if_interrupted
 from zsl.inference.blocks import Scores
 from zsl.inference.feature_space import confident_means
@@ -151,19 +154,22 @@ def expectation_maximisation(
     """
     prior = Scores.of(prior)
     M = prior.shape[1]
+    here, kappa = current(), float(kappa)
+    images = here.put(U)
     offsets = np.full(M, -np.log(M))
     objective: list[float] = []
-    P = np.empty((0, M))
+    P = here.put(np.empty((0, M)))
     with Bar("mixture, at most", max_iter * prior.n_blocks) as bar:
         for _ in range(max_iter):
-            old, used, likelihood = means, offsets, 0.0
+            old, used, likelihood = here.put(means), here.put(offsets), 0.0
             sums, mass = np.zeros((M, U.shape[1])), np.zeros(M)
             for rows, evidence in prior.blocks():
                 raise_if_interrupted()
-                P, log_total = _posterior(U[rows], means, kappa, evidence, offsets, shares)
-                likelihood += float(log_total.sum())
-                sums += P.T @ U[rows]
-                mass += P.sum(axis=0)
+                u = images[rows, :]
+                P, log_total = _posterior(u, old, kappa, here.put(evidence), used, shares)
+                likelihood += float(here.xp.sum(log_total))
+                sums += here.get(P.T @ u)
+                mass += here.get(here.xp.sum(P, axis=0))
                 bar.step(log_likelihood=likelihood / rows.stop)
             objective.append(likelihood / len(U))
             # A class whose images cancel keeps its direction.
@@ -173,21 +179,23 @@ def expectation_maximisation(
             offsets = np.log(np.maximum(proportions, _LEAST))
             if len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol:
                 break
-    again = prior.map(lambda rows, evidence: _posterior(U[rows], old, kappa, evidence, used, None)[0])
-    return Mixture(Scores.of(P) if prior.whole else again, means, proportions, objective)
+
+    def posterior(rows: slice, evidence: Array) -> Array:
+        return here.get(_posterior(images[rows, :], old, kappa, here.put(evidence), used, None)[0])
+
+    return Mixture(Scores.of(here.get(P)) if prior.whole else prior.map(posterior), means, proportions, objective)
 
 
-def _posterior(
-    U: Array, means: Array, kappa: float, evidence: Array, offsets: Array, shares: Array | None
-) -> tuple[Array, Array]:
-    """The posterior (l, M) of some images, and the logarithm (l, 1) of the likelihood of each."""
+def _posterior(U: Any, means: Any, kappa: float, evidence: Any, offsets: Any, shares: Array | None) -> tuple[Any, Any]:
+    """The posterior (l, M) of some images, and the logarithm (l, 1) of the likelihood of each, on the device."""
+    xp = array_namespace(U)
     logits = kappa * (U @ means.T) + evidence
     logits += offsets if shares is None else sinkhorn(logits, shares)
-    top = logits.max(axis=1, keepdims=True)
-    P = np.exp(logits - top)
-    total = P.sum(axis=1, keepdims=True)
+    top = xp.max(logits, axis=1, keepdims=True)
+    P = xp.exp(logits - top)
+    total = xp.sum(P, axis=1, keepdims=True)
     P /= total
-    return P, np.log(total) + top
+    return P, xp.log(total) + top
 
 
 @label_rule("attributes of unseen classes", TRANSDUCTIVE, base="bidirectional")

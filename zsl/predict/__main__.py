@@ -27,6 +27,7 @@ from zsl.checks import Array, as_matrix
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.class_table import align, as_table
 from zsl.data.labelled import rows_as_labelled
+from zsl.device import on_device
 from zsl.errors import Parser, UserError, exit_status, writing
 from zsl.extract.choice import add_flags, parse
 from zsl.linalg import largest
@@ -202,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="a package outside zsl whose model the run used")  # fmt: skip
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
     smaller = "free some, or predict for fewer images at a time"
-    return exit_status("zsl.predict", lambda: _work(parse(parser, argv)), smaller=smaller)
+    return exit_status("zsl.predict", lambda: _on_device(parse(parser, argv)), smaller=smaller)
 
 
 def model_of(run: Path) -> Path:
@@ -233,6 +234,11 @@ def model_of(run: Path) -> Path:
             "with save_model=true."
         )
     return run / MODEL if run.is_dir() else run
+
+
+def _on_device(arguments: argparse.Namespace) -> None:
+    with on_device("cuda" if arguments.device == "cuda" else "auto"):
+        _work(arguments)
 
 
 def _work(arguments: argparse.Namespace) -> None:

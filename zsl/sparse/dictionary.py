@@ -12,10 +12,13 @@ which is the data term of Eqs. (3)-(4) up to a constant; atoms may be confined t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy.linalg
 
 from zsl.checks import Array
+from zsl.device import Device, current
 from zsl.errors import UserError
 from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.products import product
@@ -80,18 +83,14 @@ class RidgeAtoms:
         # Long codes need double precision, whatever the dtype of the atoms.
         H = AtA.astype(np.float64)
         H[np.diag_indices_from(H)] += beta
-        size = float(np.abs(H).sum(axis=0).max())
         try:
-            self._factor = scipy.linalg.cho_factor(H, lower=True, overwrite_a=True)
-            (condition,) = scipy.linalg.get_lapack_funcs(("pocon",), (H,))
-            if not condition(self._factor[0], size, uplo="L")[0] >= np.finfo(np.float64).eps:
-                raise np.linalg.LinAlgError
+            self._solve = _on_cpu(H) if current().is_cpu else _on_device(current(), H)
         except np.linalg.LinAlgError:
             raise UserError(
                 f"beta={beta:g} is lost in rounding beside codes whose mean squared length is {np.trace(AtA):.3g}; "
                 "bring features to unit length (feature.l2=true) or set a larger beta (model.beta)."
             ) from None
-        self._exact = scipy.linalg.cho_solve(self._factor, AtX)
+        self._exact = self._solve(AtX)
         self.atoms: Array = self._exact.astype(AtX.dtype, copy=False)
 
     def with_rows(self, B: Array, X: Array, weight: float) -> Array:
@@ -103,12 +102,35 @@ class RidgeAtoms:
         B, X = B.astype(np.float64, copy=False), X.astype(np.float64, copy=False)
         if _FEW * len(B) > len(AtA):
             return RidgeAtoms(AtA + weight * B.T @ B, AtX + weight * B.T @ X, beta).atoms
-        P = scipy.linalg.cho_solve(self._factor, B.T)
+        P = self._solve(B.T)
         D = self._exact + weight * P @ X
         S = B @ P
         S[np.diag_indices_from(S)] += 1 / weight
         D -= P @ scipy.linalg.solve(S, B @ D, assume_a="pos")
         return D.astype(AtX.dtype, copy=False)
+
+
+def _on_cpu(H: Array) -> Callable[[Array], Array]:
+    """Products with the inverse of H (r, r), which is overwritten; LinAlgError if it is singular to rounding."""
+    size = float(np.abs(H).sum(axis=0).max())
+    factor = scipy.linalg.cho_factor(H, lower=True, overwrite_a=True)
+    (condition,) = scipy.linalg.get_lapack_funcs(("pocon",), (H,))
+    if not condition(factor[0], size, uplo="L")[0] >= np.finfo(np.float64).eps:
+        raise np.linalg.LinAlgError
+    return lambda R: scipy.linalg.cho_solve(factor, R)
+
+
+def _on_device(here: Device, H: Array) -> Callable[[Array], Array]:
+    """What :func:`_on_cpu` does, on another device, where a second factorisation costs less than code to keep one."""
+    xp, there = here.xp, here.put(H)
+    try:
+        inverse = xp.linalg.inv(there)
+    except RuntimeError as error:  # PyTorch has an exception of its own for a singular matrix
+        raise np.linalg.LinAlgError from error
+    condition = float(xp.linalg.matrix_norm(there, ord=1)) * float(xp.linalg.matrix_norm(inverse, ord=1))
+    if not condition <= 1 / np.finfo(np.float64).eps:
+        raise np.linalg.LinAlgError
+    return lambda R: here.get(xp.linalg.solve(there, here.put(R.astype(np.float64, copy=False))))
 
 
 def unit_ball_atoms(AtA: Array, AtX: Array, D: Array, beta: float = 0.0, *, n_passes: int = 1) -> Array:
@@ -189,7 +211,7 @@ def gradient_atoms(
     steps = np.zeros((len(D), 1), D.dtype)
     steps[used, 0] = 1 / (np.abs(AtA[used]).sum(axis=1) + beta)
     for _ in range(n_steps):
-        D = D - steps * (AtA @ D - AtX + D.dtype.type(beta) * D)
+        D = D - steps * (product(AtA, D) - AtX + D.dtype.type(beta) * D)
         if in_ball:
             D /= np.maximum(np.linalg.norm(D, axis=1, keepdims=True), 1)
     return D

@@ -8,7 +8,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -41,7 +41,6 @@ def sparse_encode(
     tol: Positive = 1e-6,
     max_iter: Count = 10_000,
     rough: NonNegative = 0.0,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
 ) -> Codes:
     r"""Sparse codes of every row of ``X``: ``min_a 1/p |x - a D|^2 + lam/r |a|_1`` (Eq. (5), ``eq:attrAgn``).
 
@@ -68,8 +67,6 @@ def sparse_encode(
     rough : float >= 0
         A tolerance that may replace a smaller ``tol``, for codes that are a step on the way to others, as in dictionary
         learning. ``"torch"`` uses it, and ``"auto"`` where codes have so many non-zeros that exact ones take long.
-    device : "auto", "cpu" or "cuda"
-        Where ``solver="torch"`` computes; ``auto`` is the GPU where PyTorch finds one. Other solvers use the CPU.
     max_iter : int >= 1
         A row also stops after this many iterations; its gap then shows how far it is from the minimum.
 
@@ -91,9 +88,9 @@ def sparse_encode(
     (array([[2.5, 0. ]]), True)
     """
     check_not_forked()
-    check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter, "rough": rough, "device": device})
+    check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter, "rough": rough})
     if is_chunked(X):
-        settings = {"lam": lam, "solver": solver, "tol": tol, "max_iter": max_iter, "rough": rough, "device": device}
+        settings = {"lam": lam, "solver": solver, "tol": tol, "max_iter": max_iter, "rough": rough}
         return Codes(*encode_chunks(partial(_encode_chunk, settings), X, as_matrix(D, "D", n_columns=X.shape[1]), init))
     X = as_matrix(X, "X", finite=False)
     check_no_overflow(X, "X", allow_tiny=True)
@@ -107,7 +104,7 @@ def sparse_encode(
         init = _usable_init(as_matrix(init, "init", n_rows=len(X), n_columns=len(D), finite=False), X.dtype)
     lam = min(float(lam), largest_penalty(X.dtype))
     limits = {"tol": float(tol), "max_iter": min(int(max_iter), _MOST_ITERATIONS)}
-    codes = solve(X, D, lam, init=init, **limits, **_hint(solve, rough=float(rough), device=device))
+    codes = solve(X, D, lam, init=init, **limits, **_hint(solve, rough=float(rough)))
     if not isinstance(codes, Codes):
         raise UserError(f"solver={solver} returned {type(codes).__name__}; zsl.sparse.Codes(A, gap, n_iter) is needed.")
     return codes

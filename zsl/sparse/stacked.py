@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from zsl.checks import Array
+from zsl.device import current
 from zsl.sparse.encode import sparse_encode
 from zsl.sparse.kernels.gram import search
 from zsl.sparse.kernels.products import gram, product
@@ -32,7 +33,8 @@ class StackedCoder:
 
     Notes
     -----
-    The Gram matrix of the last weight is kept, so threads must not share a coder. The model's ``solver`` is not used.
+    The Gram matrix of the last weight is kept, so threads must not share a coder. The model's ``solver`` is not used:
+    on a GPU it is ``"torch"``, else ``"auto"``.
     """
 
     def __init__(self, Dx: Array, Dz: Array, lam: float) -> None:
@@ -53,7 +55,7 @@ class StackedCoder:
         """
         p, q = self.Dx.shape[1], self.Dz.shape[1]
         u = np.sqrt(c * p / 2)
-        if prefers_admm(len(A), A.shape[1], np.count_nonzero(A) / len(A)):
+        if current().is_torch or prefers_admm(len(A), A.shape[1], np.count_nonzero(A) / len(A)):
             return self._in_full(X, target, u, A, tol)
         scaled = u * target.astype(np.float64, copy=False)
         xx = np.einsum("ij,ij->i", X, X, dtype=np.float64) + np.einsum("ij,ij->i", scaled, scaled)
@@ -77,4 +79,4 @@ class StackedCoder:
         p, q = self.Dx.shape[1], self.Dz.shape[1]
         lam = self.lam * p / (p + q)  # the data term there has 1/(p + q) where this one has 1/p
         rows, D = np.hstack([X, u * target]), np.hstack([self.Dx, u * self.Dz])
-        return sparse_encode(rows, D, lam, init=A, tol=tol).A
+        return sparse_encode(rows, D, lam, init=A, tol=tol, solver="torch" if current().is_torch else "auto").A

@@ -3,7 +3,7 @@
 """Sums over sparse codes for the dictionary updates, ``A'A`` and ``A'X``.
 
 Where codes are sparse the cost of a sum is proportional to the number of their non-zero entries; dense codes go through
-matrix products.
+matrix products, and so do all on a GPU.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numba import prange
 
 from zsl.checks import Array
+from zsl.device import current
 from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.products import gram, product
 from zsl.sparse.kernels.residuals import is_dense
@@ -34,7 +35,7 @@ def accumulate(A: sp.csr_array, X: Array, AtA: Array, AtX: Array | None, *, keep
         ``None`` updates AtA alone.
     keep, add : float
     """
-    if is_dense(A):
+    if is_dense(A) or not current().is_cpu:
         AtA *= keep
         if AtX is not None:
             AtX *= keep

@@ -1,6 +1,6 @@
 # numba's functions are typed by their arguments.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""Matrix products on numba's threads instead of BLAS's.
+"""Matrix products on numba's threads instead of BLAS's, or on a GPU (:mod:`zsl.device`).
 
 OpenBLAS keeps its own threads spinning for a while after a product, on the cores that the next numba kernel wants,
 which slows that kernel down. Here every strip of rows is one single-threaded BLAS call, and numba distributes the
@@ -24,6 +24,7 @@ from numba.np.ufunc.parallel import threading_layer
 from threadpoolctl import ThreadpoolController
 
 from zsl.checks import Array
+from zsl.device import current
 from zsl.errors import UserError
 from zsl.sparse.kernels.compiled import njit
 
@@ -89,7 +90,7 @@ def one_thread_each() -> Iterator[None]:
 
 
 def product(A: Array, B: Array) -> Array:
-    """The product ``A B``, the same to the bit for any number of threads.
+    """The product ``A B``, on the CPU the same to the bit for any number of threads.
 
     Parameters
     ----------
@@ -109,9 +110,13 @@ def product(A: Array, B: Array) -> Array:
     array([[11.]])
     """
     n = len(A)
+    is_small = n * B.size <= _SMALL
+    here = current()
+    if not (is_small or here.is_cpu):
+        return here.get(here.put(A) @ here.put(B))
     out: Array = np.empty((n, B.shape[1]), A.dtype)
     with one_thread_each():
-        if out.size * len(B) <= _SMALL:
+        if is_small:
             return np.matmul(A, B, out=out)
         _strips(A, B, out, strip_rows(n, _STRIP))
     return out
@@ -119,7 +124,7 @@ def product(A: Array, B: Array) -> Array:
 
 def gram(A: Array) -> Array:
     """``A A'`` (n, n), products of the rows of a contiguous A (n, p), in the type of A."""
-    return A @ A.T if len(A) ** 2 * A.shape[1] > _LARGE else product(A, A.T)
+    return A @ A.T if len(A) * A.size > _LARGE and current().is_cpu else product(A, A.T)
 
 
 @njit(parallel=True)

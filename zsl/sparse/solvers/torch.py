@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array
-from zsl.errors import UserError
+from zsl.device import torch_device
 from zsl.sparse.problem import Codes
 from zsl.sparse.solvers.admm import BLOCK, FAR, LOOSE, MOST, NEAR, PENALTY, POWER, RELAX, next_steps
 
@@ -29,11 +29,12 @@ _CLOSE, _FINISH_BYTES = 1e4, 2**28
 
 
 def solve(
-    X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int, rough: float = 0.0,
-    device: str = "auto",
-) -> Codes:  # fmt: skip
-    """Alternating directions on a device; arguments and result as in :func:`zsl.sparse.sparse_encode`."""
-    torch, place = _device(device)
+    X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int, rough: float = 0.0
+) -> Codes:
+    """Alternating directions on the chosen device (:mod:`zsl.device`); see :func:`zsl.sparse.sparse_encode`."""
+    place = torch_device()
+    import torch
+
     A = np.zeros((len(X), len(D)), X.dtype) if init is None else init.copy()
     gap = np.zeros(len(X))
     if not D.any():
@@ -54,16 +55,6 @@ def solve(
             n_iter = max(n_iter, used)
             start, size = start + size, _GPU_BLOCK if place.type == "cuda" else BLOCK
     return Codes(A, gap, n_iter)
-
-
-def _device(name: str) -> tuple[Any, Any]:
-    try:
-        import torch
-    except ImportError:
-        raise UserError("solver=torch needs PyTorch; pip install 'zsl-cdl[torch]', or take solver=auto.") from None
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("solver.device=cuda: PyTorch finds no GPU here; set solver.device=auto, or take solver=auto.")
-    return torch, torch.device("cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu"))
 
 
 class _Splitting:
