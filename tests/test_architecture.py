@@ -12,14 +12,14 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "zsl"
 # What each package or file of zsl may import of the others.
-GROUND = {"errors", "text", "checks", "device", "linalg", "graph", "config", "progress", "version", "ports"}
+GROUND = {"errors", "text", "checks", "device", "linalg", "graph", "config", "progress", "version", "system"}
 METHOD = {"sparse", "data", "models", "inference", "evaluation", "model_selection"}
 MAY_IMPORT = {
     "errors": set(),
     "text": set(),
     "progress": set(),
     "version": set(),
-    "ports": {"errors"},
+    "system": {"errors"},
     "completion": {"errors", "config"},
     "checks": {"errors"},
     "device": {"checks", "errors"},
@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "model_selection": GROUND | {"data", "evaluation", "inference"},
     "classifier": GROUND | METHOD | {"runs"},
     "experiment": GROUND | METHOD | {"classifier", "runs", "report", "costs"},
-    "tracking": {"errors", "checks", "config", "ports", "runs", "version"},
+    "tracking": {"errors", "checks", "config", "system", "runs", "version"},
     "extract": GROUND | {"data"},
     "describe": GROUND | {"data", "extract"},
     "predict": GROUND | {"data", "classifier", "runs", "extract"},

@@ -18,8 +18,8 @@ import pytest
 from commands import zsl
 from conftest import ROOT
 from zsl.errors import UserError
-from zsl.ports import listen
 from zsl.runs import status as records
+from zsl.system import listen
 from zsl.tracking import opening, ui, view
 
 QUICK = ["dataset=synthetic", "figures=false", "tracking.artifacts=light"]

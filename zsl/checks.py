@@ -7,7 +7,6 @@ values with the same sentence; pydantic does the checking.
 from __future__ import annotations
 
 import dataclasses
-import os
 import typing
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -232,11 +231,3 @@ def check_finite(X: Array, name: str, first_row: int) -> None:
         raise UserError(
             f"{name} holds {X[row, column]} in row {first_row + row}, column {column}; remove or impute it."
         )
-
-
-def machine_memory() -> int:
-    """Bytes of memory that the machine has; 0 on systems that do not tell."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return 0

@@ -22,11 +22,12 @@ from scipy.optimize import least_squares, lsq_linear, nnls
 
 from zsl.checks import Array
 from zsl.costs import work
-from zsl.costs.machine import Machine, cores, place, raw_rates
+from zsl.costs.machine import Machine, place, raw_rates
 from zsl.costs.trial import Timed, Trial, read, simulated, write
 from zsl.errors import writing
 from zsl.progress import Bar
 from zsl.sparse.solvers.auto import admm_margin, prefers_admm
+from zsl.system import usable_cores
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ def fitted(raw: dict[str, Any], base: float, runs: Iterable[tuple[Trial, Timed]]
     runs = list(runs)
     growth = _growth(runs)
     out = Machine(**raw, base=base, growth=growth)
-    about = {"machine": platform.machine(), "cores": cores(), "day": date.today().isoformat()}
+    about = {"machine": platform.machine(), "cores": usable_cores(), "day": date.today().isoformat()}
     rates: dict[str, list[float]] = {}
     found: dict[str, list[tuple[Array, float]]] = {}
     for name, terms, seconds in _codings(out, runs, single=False):

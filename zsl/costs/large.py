@@ -1,7 +1,7 @@
 """Fits and predictions that no machine here can run, on paper: nodes of many cores, a cluster, and a GPU.
 
 Everything that could not be measured is an assumption with a name: :data:`CORES`, :data:`SCALING`, :data:`DASK`,
-:data:`GPU`, :data:`GPU_SHARE` and :data:`BUS`.
+:data:`GPU`, :data:`GPU_SHARE`, :data:`DOUBLE` and :data:`BUS`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ GPU = 33.5e12
 """Multiplications per second of a GPU in single precision: 67e12 floating-point operations, as published for an H100"""
 GPU_SHARE = 0.3
 """Share of that speed which products of codes reach"""
+DOUBLE = 0.5
+"""Speed of a GPU in double precision as a share of that in single precision, as published for an H100"""
 BUS = 25e9
 """Bytes per second between a GPU and the memory of its node"""
 IMAGENET = Shape(n=14_000_000, p=2048, r=2560, q=512, L=1_400_000, M=21_841, k=70.0, n_iter=2, K=1, single=True)
@@ -65,7 +67,10 @@ def fit_hours(s: Shape, m: Machine, nodes: int, gpu: bool) -> dict[str, float]:
         )
     terms = work.rest(s, ks, m.product32) * m.rates["rest"]
     atoms = float(terms[4] + terms[6])
-    parts = {"codes": coding / divided, "sums over codes": (float(terms.sum()) - atoms) / divided, "atoms": atoms}
+    sums = float(terms.sum()) - atoms
+    if gpu:
+        sums += s.n * len(ks) * _sums_on_gpu(s) - float(terms[0] + terms[1])
+    parts = {"codes": coding / divided, "sums over codes": sums / divided, "atoms": atoms}
     return {name: s.K * seconds / 3600 for name, seconds in parts.items()}
 
 
@@ -76,6 +81,12 @@ def _on_gpu(s: Shape, m: Machine, kind: str) -> float:
     products = s.p * s.r / rate  # the products among the atoms are shared by all rows
     rates = m.rates[coding_name(True, kind)]
     return rates[0] * products + rates[1] * float(terms[1]) + 4 * s.r / BUS
+
+
+def _sums_on_gpu(s: Shape) -> float:
+    """Seconds of adding one row to ``A'A``, in double precision, and to ``A'X`` on a GPU, to which its code is sent."""
+    rate = GPU * GPU_SHARE
+    return s.r**2 / (rate * DOUBLE) + s.r * s.p / rate + ((8 + s.itemsize) * s.r + s.itemsize * s.p) / BUS
 
 
 def imagenet(m: Machine, s: Shape = IMAGENET) -> list[dict[str, float | str]]:

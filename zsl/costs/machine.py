@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from zsl.checks import machine_memory
 from zsl.errors import UserError
+from zsl.system import machine_memory, usable_cores
 
 _SIDE, _BYTES = 1024, 2**26
 
@@ -66,12 +66,7 @@ class Machine:
 def place() -> Path:
     """Where the constants of this machine lie: in the user's cache, by the number of cores that may be used."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return cache / "zsl" / f"machine-{platform.node() or 'here'}-{cores()}.json"
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cache / "zsl" / f"machine-{platform.node() or 'here'}-{usable_cores()}.json"
 
 
 def memory_limit() -> float:

@@ -22,6 +22,7 @@ from zsl.progress import time_left
 from zsl.runs import slurm
 from zsl.runs import status as records
 from zsl.runs.jobs import short_keys
+from zsl.system import usable_cores
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -302,7 +303,7 @@ def limit_threads(n: int | None, launcher: Mapping[str, Any]) -> int:
     Environment variables that the user set stay where they allow fewer. Libraries that are loaded already are set
     directly; the others will read the environment.
     """
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    here = usable_cores()
     granted = slurm.cores() or here
     cores = min(here, granted)
     if here < granted:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from zsl.errors import UserError
 from zsl.extract.networks import ALIASES, PRECISIONS, Network, load_network
+from zsl.system import usable_cores
 
 NAMES = "lite0, timm/NAME, open_clip/NAME[:TAG], hf/REPOSITORY, torchvision/NAME"
 
@@ -22,7 +22,7 @@ def add_flags(parser: argparse.ArgumentParser, default: str) -> None:
     add("--pickled", action="store_true", help="read weights in a pickle too; of its content only tensors are read")
     add("--device", default="cpu", help="cpu (default) or what torch calls an accelerator, as cuda")
     add("--precision", choices=PRECISIONS, default="auto", help="auto (default): half on cuda, else single")
-    add("--workers", type=int, metavar="N", default=min(4, _n_cores()),
+    add("--workers", type=int, metavar="N", default=min(4, usable_cores()),
         help="threads that read images (default: the cores, at most 4)")  # fmt: skip
 
 
@@ -47,7 +47,3 @@ def network_of(arguments: argparse.Namespace, default: str, **settings: Any) -> 
         arguments.network or default, arguments.weights and arguments.weights.expanduser(), pickled=arguments.pickled,
         device=arguments.device, precision=arguments.precision, **settings,
     )  # fmt: skip
-
-
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

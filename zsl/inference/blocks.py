@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from zsl.checks import Array, machine_memory
+from zsl.checks import Array
 from zsl.errors import UserError
+from zsl.system import machine_memory
 
 MOST_SCORES = 2**23
 """Scores in one block (64 MiB in double precision); a rule holds up to ten arrays of this size"""

@@ -19,9 +19,9 @@ from typing import Any
 
 from zsl.classifier import ZeroShotClassifier
 from zsl.errors import Parser, UserError, exit_status
-from zsl.ports import listen
 from zsl.predict.__main__ import model_of
 from zsl.predict.answers import answer
+from zsl.system import listen
 
 log = logging.getLogger(__name__)
 

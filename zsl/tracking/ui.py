@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from zsl.errors import Parser, UserError, exit_status, interruptible
-from zsl.ports import listen
 from zsl.runs import status as records
+from zsl.system import listen
 from zsl.tracking import opening, view
 
 # Sweeps that are unfolded on the page.

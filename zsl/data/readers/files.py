@@ -14,8 +14,9 @@ from typing import IO
 
 import numpy as np
 
-from zsl.checks import Array, machine_memory
+from zsl.checks import Array
 from zsl.errors import UserError, reason, too_large
+from zsl.system import machine_memory
 
 # Byte order marks, longest first; text without one is UTF-8.
 _MARKS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))

@@ -1,10 +1,24 @@
-"""Ports of this machine on which a command answers."""
+"""What this machine has for a process: cores, memory, and ports on which a command answers."""
 
 from __future__ import annotations
 
+import os
 import socket
 
 from zsl.errors import UserError
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def machine_memory() -> int:
+    """Bytes of memory that the machine has; 0 on systems that do not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 0
 
 
 def listen(host: str, first: int, *, tries: int = 50) -> socket.socket:
