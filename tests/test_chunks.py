@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
+import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +17,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 import zsl
 from zsl import AveragedDictionaries, CoupledDictionaries, UserError, ZeroShotClassifier, sparse
 from zsl.data.preprocess import Preprocess
-from zsl.data.readers.chunked import open_features, read_names
 from zsl.models import ESZSL
 
 da = pytest.importorskip("dask.array", reason="Dask is not installed: pip install 'zsl-cdl[dask]'")
@@ -146,6 +150,31 @@ class DyingSolver:
         return sparse.sparse_encode(X, D, lam, init=init, rough=rough)
 
 
+def test_a_scheduler_that_dies_is_named(problem):
+    X, y, Z, Z_unseen = problem
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scheduler.json"
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        scheduler = subprocess.Popen([*command, "--scheduler-file", str(file)], **quiet)
+        worker = None
+        try:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(file), "--nthreads", "1",
+                 "--death-timeout", "20", "--no-dashboard"], **quiet,
+            )  # fmt: skip
+            with distributed.Client(scheduler_file=str(file), timeout=60) as client:
+                client.wait_for_workers(1, timeout=60)
+                threading.Timer(1.0, scheduler.kill).start()
+                with pytest.raises(UserError, match="its scheduler ended; start the fit again on a new client"):
+                    CoupledDictionaries(n_atoms=20, n_iter=10_000).fit(chunks(X), y, Z, Z_unseen)
+        finally:
+            for process in (scheduler, worker):
+                if process is not None:
+                    process.kill()
+                    process.wait()
+
+
 def test_a_fit_goes_on_from_its_checkpoint(client, problem, tmp_path, monkeypatch):
     from zsl.sparse.chunked_learner import ChunkedLearner
 
@@ -216,9 +245,20 @@ def test_the_classifier_is_that_of_one_process(client, inference):
     if inference in ("inductive", "aag"):
         assert_array_equal(there.predict(chunked).compute(), here.predict(X))
         assert_allclose(there.predict_attributes(chunked).compute(), here.predict_attributes(X), rtol=0, atol=1e-9)
+        best = list(there.predict_top(chunked, 2))
+        assert [len(of_chunk) for of_chunk, _ in best] == [30, 30, 20]
+        assert_array_equal(np.vstack([of_chunk for of_chunk, _ in best])[:, 0], here.predict(X))
     else:
-        with pytest.raises(UserError, match="looks at all test images together"):
-            there.predict(chunked)
+        for predict in (there.predict, there.predict_top):
+            with pytest.raises(UserError, match="looks at all test images together"):
+                predict(chunked)
+    if inference == "aag":
+        bad = data.X.copy()
+        bad[400, 3] = np.nan
+        with pytest.raises(UserError, match=r"X \(from row 300\) holds nan in row 100, column 3"):
+            ZeroShotClassifier(model, inference).fit(da.from_array(bad, chunks=(300, 20)), y, table)
+        with pytest.raises(UserError, match="one class name for each is needed"):
+            ZeroShotClassifier(model, inference).fit(da.from_array(bad, chunks=(300, 20)), y[:5], table)
 
 
 def test_no_chunk_comes_to_the_client(client, problem, monkeypatch):
@@ -256,6 +296,10 @@ def test_what_is_wrong_is_said_in_a_sentence(client, problem):
         CoupledDictionaries(n_atoms=20).fit(da.from_array(bad, chunks=(N_ROWS, -1)), *others)
     with pytest.raises(UserError, match="only coupled dictionaries learn from"):
         ESZSL().fit(chunks(X), *others)
+    with pytest.raises(UserError, match=r"X \(from row 390\) holds nan in row 10, column 3"):
+        sparse.sparse_encode(da.from_array(bad, chunks=(N_ROWS, -1)), np.eye(24), 0.1).A.compute()
+    with pytest.raises(UserError, match="one sample per row"):
+        sparse.sparse_encode(da.ones(24), np.eye(24), 0.1)
     unknown = chunks(X)[da.from_array(np.ones(600, bool), chunks=100)]
     with pytest.raises(UserError, match="compute_chunk_sizes"):
         CoupledDictionaries(n_atoms=20).fit(unknown, *others)
@@ -269,37 +313,6 @@ def test_without_a_client_a_sentence_says_how_to_make_one(problem, monkeypatch):
     monkeypatch.setattr(distributed, "get_client", no_client)
     with pytest.raises(UserError, match="from distributed import Client"):
         CoupledDictionaries(n_atoms=20).fit(chunks(X), *others)
-
-
-def test_features_are_opened_from_every_kind_of_file(tmp_path):
-    import h5py
-    import zarr
-
-    X = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
-    np.save(tmp_path / "one.npy", X)
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    np.save(folder / "a.npy", X[:20])
-    np.save(folder / "b.npy", X[20:])
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["features"] = X
-    group = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
-    group.create_array("features", data=X, chunks=(16, 6))
-    group.create_array("labels", data=np.arange(50) % 2 + 1)
-    group.create_array("class_names", data=np.array(["cat", "dog"]))
-    pd.DataFrame(X, columns=list("abcdef")).assign(label="cat").to_parquet(tmp_path / "x.parquet")
-    for name in ("one.npy", "parts", "x.h5", "x.zarr", "x.parquet"):
-        opened = open_features(tmp_path / name, rows=16)
-        assert isinstance(opened, da.Array), name
-        assert_array_equal(opened.compute(), X, err_msg=name)
-    assert read_names(tmp_path / "x.zarr").tolist() == ["cat", "dog"] * 25
-    (tmp_path / "empty").mkdir()
-    for name, message in (("nothing", "there is no file"), ("empty", "none of the kinds")):
-        with pytest.raises(UserError, match=message):
-            open_features(tmp_path / name)
-    (tmp_path / "bad.h5").write_bytes(b"no")
-    with pytest.raises(UserError, match=r"bad\.h5"):
-        open_features(tmp_path / "bad.h5")
 
 
 def test_a_run_learns_on_the_cluster(client, tmp_path):
@@ -349,34 +362,3 @@ class NoModule:
 
     def __call__(self):
         raise ModuleNotFoundError("No module named 'zsl'")
-
-
-def test_prediction_reads_a_zarr_folder(tmp_path):
-    import zarr
-
-    from zsl.data.readers.tabular import read_features
-
-    group = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
-    group.create_array("features", data=np.eye(3, dtype=np.float32))
-    group.create_array("files", data=np.array(["a", "b", "c"]))
-    X, files, _ = read_features(tmp_path / "x.zarr")
-    assert_array_equal(X, np.eye(3))
-    assert files == ("a", "b", "c")
-
-
-@pytest.mark.parametrize("rows", [4, 7, 100])
-def test_features_are_written_to_zarr_chunk_by_chunk(tmp_path, monkeypatch, rows):
-    import zarr
-
-    from zsl.extract import __main__ as extract
-
-    monkeypatch.setattr(extract, "_CHUNK_ROWS", rows)
-    X = np.random.default_rng(0).normal(size=(23, 5)).astype(np.float32)
-    batches = (X[i : i + 5] for i in range(0, 23, 5))
-    labels = {"labels": np.arange(23) % 2 + 1, "class_names": np.array(["cat", "dog"]), "skipped": np.array([], str)}
-    extract.write_zarr(tmp_path / "x.zarr", X.shape, batches, labels)
-    opened = open_features(tmp_path / "x.zarr")
-    assert opened.chunks[0][0] == min(rows, 23)
-    assert_array_equal(opened.compute(), X)
-    assert read_names(tmp_path / "x.zarr").tolist() == (["cat", "dog"] * 12)[:23]
-    assert "skipped" not in zarr.open_group(tmp_path / "x.zarr", mode="r")

@@ -215,6 +215,6 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch):
     with pytest.raises(UserError, match="device='tpu' is not accepted"), on_device("tpu"):
         pass
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UserError, match="need PyTorch; pip install"), on_device("cuda"):
+    with pytest.raises(UserError, match="device=cuda needs PyTorch; pip install"), on_device("cuda"):
         pass
     assert current() is CPU

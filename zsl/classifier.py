@@ -31,7 +31,7 @@ from zsl.inference.reliability import needed_statistics
 from zsl.model_selection.decision import Decision, decide
 from zsl.models.averaged import AveragedDictionaries
 from zsl.models.base import alike, check_model, fit_all
-from zsl.models.by_chunk import by_chunk
+from zsl.models.by_chunk import by_chunk, each_chunk
 from zsl.runs import model_file
 
 
@@ -261,6 +261,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         """The name of the most likely class of each image of X (L, p); ``classes`` as in :meth:`predict_stages`."""
         return np.concatenate([names[:, 0] for names, _ in self.predict_top(X, 1, classes)])
 
+    @each_chunk
     def predict_top(self, X: Any, k: int = 5, classes: Classes = "unseen") -> Iterator[tuple[Array, Array]]:
         """The k likeliest classes of images X (L, p), a block of images at a time; ``classes`` as in :meth:`predict`.
 
@@ -345,6 +346,5 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         UserError
             If the file is something else, or names a class that is not allowed.
         """
-        fitted = cls()
-        model_file.restore(fitted, Path(path), (allow,) if isinstance(allow, str) else tuple(allow))
+        model_file.restore(fitted := cls(), Path(path), (allow,) if isinstance(allow, str) else tuple(allow))
         return fitted

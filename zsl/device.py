@@ -150,10 +150,8 @@ def torch_device(name: DeviceName | None = None) -> Any:
     try:
         import torch
     except ImportError:
-        raise UserError(
-            "solver=torch and device=cuda need PyTorch; pip install 'zsl-cdl[torch]', or take solver=auto and "
-            "device=cpu."
-        ) from None
+        what, other = ("device=cuda", "device=auto") if name == "cuda" else ("solver=torch", "solver=auto")
+        raise UserError(f"{what} needs PyTorch; pip install 'zsl-cdl[torch]', or take {other}.") from None
     there = torch.cuda.is_available()
     if name == "cuda" and not there:
         raise UserError("device=cuda: PyTorch finds no GPU here; set device=auto, which does not need one.")

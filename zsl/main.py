@@ -152,6 +152,7 @@ def _estimate(arguments: list[str]) -> None:
         )
     from zsl.experiment.estimate import estimate_run
 
+    logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
     print(estimate_run([word for word in arguments if word != "--"]))
 
 

@@ -10,6 +10,8 @@ import logging
 import math
 import os
 import platform
+import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -88,32 +90,48 @@ def machine(*, again: bool = False, path: Path | None = None) -> Machine:
     path = path or place()
     if path.is_file() and not again:
         return Machine.read(path)
-    log.info("measuring the constants of this machine, which takes a minute")
-    found = measured()
+    log.info("measuring the constants of this machine, once, which takes minutes: other work should rest meanwhile")
     with writing(path, "set XDG_CACHE_HOME to another folder"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):  # refused before the minutes
+            pass
+        found = measured()
         found.write(path)
     return found
 
 
 def measured(trials: Sequence[Trial] = TRIALS) -> Machine:
     """The constants of this machine, measured now."""
+    runs = []
+    with Bar("measuring this machine", len(_FIRST) + len(trials)) as bar:
+        for trial in _FIRST:
+            _quietly(trial)
+            bar.step()
+        rates = raw_rates() | {"loading": _loading()}
+        for trial in trials:
+            runs.append((trial, _quietly(trial)))
+            bar.step()
+    again = raw_rates()  # other work may have slowed down the first time
+    return fitted({name: max(rate, again.get(name, 0.0)) for name, rate in rates.items()}, _base(), runs)
+
+
+def _quietly(trial: Trial) -> Timed:
+    """A small run, which is no run of the user: its log and its warnings are left out."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # the small runs are no runs of the user
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for trial in _FIRST:
-                simulated(trial)
-            base = resident()
-            rates = raw_rates() | {"loading": _loading()}
-            runs = []
-            with Bar("measuring this machine", len(trials)) as bar:
-                for trial in trials:
-                    runs.append((trial, simulated(trial)))
-                    bar.step()
+            return simulated(trial)
     finally:
         logging.disable(before)
-    return fitted(rates, base, runs)
+
+
+def _base() -> float:
+    """Bytes of a process that has loaded what a run loads; this process also holds what it has measured."""
+    code = f"from {__name__} import _FIRST, _quietly, resident; [_quietly(t) for t in _FIRST]; print(resident())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return float(done.stdout) if done.returncode == 0 else resident()
 
 
 def _loading() -> float:

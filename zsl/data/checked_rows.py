@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from zsl.checks import Array
 from zsl.data import class_table
 from zsl.errors import UserError, reason
-from zsl.sparse.chunks import by_rows, is_chunked
+from zsl.sparse.chunks import is_chunked, without_missing
 
 _FLOATS = [np.float64, np.float32]
 
@@ -20,9 +20,9 @@ def training_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
     """The features (n, p) and the class names (n,) that ``estimator`` is fitted to."""
     class_table.check_no_missing(y)
     if is_chunked(X):
-        X, y = by_rows(X, "X"), np.asarray(y)
-        if len(y) != len(X):
-            raise UserError(f"y has {len(y)} class names for the {len(X)} rows of X; one for each is needed.")
+        X, y = without_missing(X, "X"), np.asarray(y)
+        if y.shape != (len(X),):
+            raise UserError(f"y has shape {y.shape} for the {len(X)} rows of X; one class name for each is needed.")
     else:
         X, y = validate_data(estimator, X, y, dtype=_FLOATS, ensure_min_samples=2)
     check_classification_targets(y)

@@ -10,13 +10,14 @@ from sklearn.base import clone
 from zsl.config import compose, is_sweep
 from zsl.costs.calibration import machine
 from zsl.costs.machine import memory_limit
-from zsl.costs.model import Part, estimate, load_alone, peak, remedies
+from zsl.costs.model import Part, estimate, peak, remedies
 from zsl.costs.trial import non_zeros
 from zsl.costs.work import Shape
 from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess, preprocess
 from zsl.errors import UserError
 from zsl.experiment.loading import load
+from zsl.experiment.metrics import peak_rss_mb
 from zsl.experiment.setup import Setup, checked
 from zsl.models import CoupledDictionaries
 from zsl.progress import duration
@@ -64,8 +65,13 @@ def estimate_run(overrides: Iterable[str]) -> str:
             "estimate a part of them with subset.images."
         )
     shape, stages, notes = _sizes(setup, data)
+    if not shape.K:
+        return "\n".join(
+            [_table([Part("load", seconds, peak_rss_mb() * 1e6, "measured now")]), _sizes_of(shape), *notes]
+        )
     constants = machine()
-    parts = estimate(shape, constants, stages) if shape.K else [load_alone(shape, constants)]
+    notes.append(f"The constants of this machine were measured on {constants.about.get('day', 'another day')}.")
+    parts = estimate(shape, constants, stages)
     parts[0] = Part("load", seconds, parts[0].memory, "measured now")
     there, needed = memory_limit(), peak(parts)
     if 0 < there < needed:
@@ -102,8 +108,10 @@ def _sizes(setup: Setup, data: ZeroShotData) -> tuple[Shape, tuple[str, ...], li
         notes.append("Tuning repeats fit and inference; the estimate is of one of each.")
     if model.coupling == "joint":
         notes.append("The joint coupling is estimated as the sequential one, and takes longer.")
-    if setup.config["solver"].get("solver", "auto") != "auto" or model.backend != "numpy":
-        notes.append("The estimate is that of solver=auto on this machine.")
+    if (solver := setup.config["solver"].get("solver", "auto")) != "auto":
+        notes.append(f"The estimate is that of solver=auto; that of {solver} is not known.")
+    if model.backend != "numpy" or setup.config["device"] == "cuda":
+        notes.append("The estimate is for this machine's cores alone, without a Dask cluster or a GPU.")
     if model.tol:
         notes.append("With model.tol learning may end earlier.")
     return Shape(n, p, r, q, L, M, k, model.n_iter, K, single, model.batch_size), stages, notes
@@ -118,13 +126,18 @@ def _table(parts: list[Part]) -> str:
     )  # fmt: skip
 
 
-def _sums(shape: Shape, parts: list[Part], there: float) -> list[str]:
+def _sizes_of(shape: Shape) -> str:
     sizes = f"{shape.n} training images, {shape.L} test images, {shape.p} features, {shape.M} classes"
     if shape.K:
         sizes += f"; {shape.K} x {shape.r} atoms, codes with about {shape.k:.0f} non-zeros"
+    return sizes
+
+
+def _sums(shape: Shape, parts: list[Part], there: float) -> list[str]:
     memory = f", and this machine has {there / 2**30:.2f} GiB" if there else ""
     whole = sum(part.seconds for part in parts)
     return [
-        sizes, f"The whole takes {duration(whole)}, without compiling, figures and tracking; its largest memory is "
+        _sizes_of(shape),
+        f"The whole takes {duration(whole)}, without compiling, figures and tracking; its largest memory is "
         f"{peak(parts) / 2**30:.2f} GiB{memory}.",
-    ]  # fmt: skip
+    ]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from zsl.sparse.chunks import is_chunked, map_rows
+from zsl.sparse.chunks import by_rows, is_chunked, map_rows
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +30,24 @@ def by_chunk(method: F) -> F:
         light = _without_training_data(self)
         example = method(light, np.ones((1, X.shape[1]), X.dtype), *others, **named)
         return map_rows(Applied(method.__name__, light, others, named), X, example)
+
+    return cast(F, applied)
+
+
+def each_chunk(method: F) -> F:
+    """Let a method that yields blocks of images X (L, p), each on its own, also take a ``dask.array``.
+
+    Its chunks come to this process one after another.
+    """
+
+    @wraps(method)
+    def applied(self: Any, X: Any, *others: Any, **named: Any) -> Any:
+        if not is_chunked(X):
+            return method(self, X, *others, **named)
+        self.check_by_chunk()
+        X = by_rows(X, "X")
+        chunks = (X.blocks[k].compute() for k in range(X.numblocks[0]))
+        return (block for chunk in chunks if len(chunk) for block in method(self, chunk, *others, **named))
 
     return cast(F, applied)
 

@@ -10,6 +10,7 @@ import numpy as np
 from zsl.data.readers.features import class_places
 from zsl.data.readers.tabular import UNKNOWN, read_labels
 from zsl.errors import UserError
+from zsl.predict.inputs import is_folder_of_images
 from zsl.runs.summary import standard_error
 
 Best = list[tuple[str, float]]
@@ -30,7 +31,7 @@ def true_classes(path: Path, rows: Sequence[str]) -> list[str]:
     UserError
         If no image has a class.
     """
-    found = [Path(row).parent.as_posix() for row in rows] if path.is_dir() else read_labels(path)
+    found = [Path(row).parent.as_posix() for row in rows] if is_folder_of_images(path) else read_labels(path)
     found = ["" if name == "." or name.strip().lower() in UNKNOWN else name for name in found]
     if not any(found):
         raise UserError(

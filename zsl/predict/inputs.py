@@ -29,9 +29,14 @@ def read_input(path: Path, classifier: ZeroShotClassifier, arguments: argparse.N
     trained = classifier.about_.get("network")
     if isinstance(trained, list):
         return _beside(path, str(classifier.about_["feature"]).split("+"), trained)
-    if path.is_dir() and path.suffix != ".zarr":
+    if is_folder_of_images(path):
         return _from_images(path, classifier, arguments)
     return _from_file(path, trained)
+
+
+def is_folder_of_images(path: Path) -> bool:
+    """Whether ``path`` is a folder, but for the folder of a Zarr group, which is a file of features."""
+    return path.is_dir() and path.suffix != ".zarr"
 
 
 def _from_file(path: Path, trained: str | None) -> tuple[Array, list[str]]:

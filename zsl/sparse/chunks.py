@@ -96,7 +96,7 @@ class Chunks:
         shared = tuple(value if hasattr(value, "key") else _Sealed(value) for value in shared)
         tasks = {}
         for k, argument in arguments.items():
-            name = None if self.allow_nan else f"{self.name} (from row {self.starts[k]})"
+            name = None if self.allow_nan else _from_row(self.name, self.starts[k])
             given = self.blocks[k], self.dtype, name, function, argument, shared
             tasks[k] = call(*given, dask_key_name=f"{token}-{k}")
         return dict(zip(tasks, self.client.compute(list(tasks.values()))))
@@ -156,6 +156,30 @@ def by_rows(X: Any, name: str) -> Any:
     return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
 
 
+def without_missing(X: Any, name: str) -> Any:
+    """X by rows (:func:`by_rows`); a chunk with NaN or infinite values raises UserError where it is computed."""
+    import dask.array as da
+    from dask import delayed
+
+    X = by_rows(X, name)
+    call = delayed(_checked, name="check", pure=False)
+    starts = np.concatenate([[0], np.cumsum(X.chunks[0])])
+    parts = [
+        da.from_delayed(call(block, _from_row(name, start)), (int(n), X.shape[1]), X.dtype)
+        for block, n, start in zip(X.to_delayed().ravel(), X.chunks[0], starts)
+    ]
+    return da.concatenate(parts)
+
+
+def _from_row(name: str, start: int) -> str:
+    return f"{name} (from row {start})"
+
+
+def _checked(X: Array, name: str) -> Array:
+    check_no_overflow(X, name, allow_tiny=True)
+    return X
+
+
 def in_chunks(X: Array) -> Any:
     """Rows X (n, p) of this process as a ``dask.array``."""
     import dask.array as da
@@ -189,7 +213,7 @@ def encode_chunks(coding: Callable[..., Any], X: Any, D: Array, init: Any = None
     import dask.array as da
     from dask import delayed
 
-    X = by_rows(X, "X")
+    X = without_missing(X, "X")
     dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
     starts = [None] * X.numblocks[0] if init is None else list(init.rechunk((X.chunks[0], -1)).to_delayed().ravel())
     shared = delayed(D, pure=False, traverse=False)
@@ -219,7 +243,8 @@ def gathered(futures: Any) -> Any:
         If a task failed, or if the workers that tried it died.
     """
     from distributed import KilledWorker, wait
-    from distributed.client import FutureCancelledError
+    from distributed.client import FutureCancelledError, FuturesCancelledError
+    from distributed.comm import CommClosedError
 
     single = not isinstance(futures, list)
     futures = [futures] if single else futures
@@ -237,8 +262,11 @@ def gathered(futures: Any) -> Any:
             f"the workers that worked on {error.task} died, {len(futures)} tasks in all were waited for; their memory "
             "was probably too small: give them more, or make the chunks of rows smaller (X.rechunk)."
         ) from error
-    except FutureCancelledError as error:
-        raise UserError("the Dask cluster lost its data or was closed; start the fit again on a new client.") from error
+    except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
+        raise UserError(
+            "the Dask cluster lost its data, or its scheduler ended; start the fit again on a new client, where a fit "
+            "with a checkpoint goes on from its last dictionary."
+        ) from error
     return values[0] if single else values
 
 
@@ -267,7 +295,7 @@ def _client(name: str) -> Any:
     except ValueError:
         raise UserError(
             f"{name} is a dask.array, but there is no Dask client; make one first: from distributed import Client; "
-            "client = Client()."
+            "client = Client(threads_per_worker=1)."
         ) from None
 
 

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 
 from zsl.checks import Array, Count, NonNegative, Positive, as_matrix, check_arguments, check_no_overflow, row_squares
 from zsl.errors import UserError
-from zsl.sparse.chunks import encode_chunks, is_chunked
+from zsl.sparse.chunks import by_rows, encode_chunks, is_chunked
 from zsl.sparse.kernels.products import check_not_forked
 from zsl.sparse.problem import Codes, largest_penalty
 
@@ -91,6 +91,7 @@ def sparse_encode(
     check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter, "rough": rough})
     if is_chunked(X):
         settings = {"lam": lam, "solver": solver, "tol": tol, "max_iter": max_iter, "rough": rough}
+        X = by_rows(X, "X")
         return Codes(*encode_chunks(partial(_encode_chunk, settings), X, as_matrix(D, "D", n_columns=X.shape[1]), init))
     X = as_matrix(X, "X", finite=False)
     check_no_overflow(X, "X", allow_tiny=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zsl.checks import Array
+from zsl.checks import Array, Count, check_arguments
 from zsl.data.readers.files import reading
 from zsl.errors import UserError
 
@@ -18,7 +18,7 @@ _H5 = {".h5", ".hdf5"}
 _KINDS = "a folder .zarr, a file .h5, .hdf5, .npy or .parquet, or a folder of .npy or .parquet files"
 
 
-def open_features(path: str | Path, *, dataset: str = "features", rows: int = _ROWS) -> Any:
+def open_features(path: str | Path, *, dataset: str = "features", rows: Count = _ROWS) -> Any:
     """Open features (n, p) as a ``dask.array`` with chunks of rows; nothing but sizes is read.
 
     Workers read the chunks, so the path must mean the same on every machine of the cluster.
@@ -52,6 +52,7 @@ def open_features(path: str | Path, *, dataset: str = "features", rows: int = _R
     >>> open_features(folder / "features.npy", rows=3).chunks  # doctest: +SKIP
     ((3, 1), (4,))
     """
+    check_arguments(open_features, {"rows": rows})
     path = Path(path).expanduser()
     if not path.exists():
         raise UserError(f"there is no file or folder {path}; give {_KINDS}.")
@@ -63,8 +64,17 @@ def open_features(path: str | Path, *, dataset: str = "features", rows: int = _R
 
 
 def read_names(path: str | Path) -> Array | None:
-    """The class name (n,) of each row of a ``.zarr`` folder that ``zsl extract`` wrote; None where it has no labels."""
-    found = read_zarr(Path(path).expanduser())
+    """The class name (n,) of each row of a ``.zarr`` folder that ``zsl extract`` wrote; None where it has no labels.
+
+    Raises
+    ------
+    UserError
+        For another kind of file: files of the other kinds hold features alone.
+    """
+    path = Path(path).expanduser()
+    if path.suffix.lower() != ".zarr":
+        raise UserError(f"{path} is no .zarr folder, and only these have class names beside the features.")
+    found = read_zarr(path)
     if "labels" not in found:
         return None
     labels = found["labels"]
@@ -76,7 +86,9 @@ def read_zarr(path: Path, *, features: bool = False) -> dict[str, Array]:
     import zarr
 
     with reading(path, "Zarr group"):
-        group = zarr.open_group(path, mode="r")
+        group = zarr.open(path, mode="r")
+        if not isinstance(group, zarr.Group):  # the features alone
+            return {"features": np.asarray(group)} if features else {}
         return {name: np.asarray(array) for name, array in group.arrays() if features or name != "features"}
 
 
@@ -88,11 +100,16 @@ def _open(path: Path, dataset: str, rows: int) -> Any:
         import zarr
 
         store = zarr.open(path, mode="r")
-        return da.from_zarr(store[dataset] if isinstance(store, zarr.Group) else store)
+        if isinstance(store, zarr.Group):
+            _check_name(path, dataset, [name for name, _ in store.arrays()])
+            store = store[dataset]
+        return da.from_zarr(store)
     if suffix in _H5:
         import h5py
 
-        array = h5py.File(path, "r")[dataset]
+        file = h5py.File(path, "r")
+        _check_name(path, dataset, list(file))
+        array = file[dataset]
         return da.from_array(array, chunks=(array.chunks and (max(array.chunks[0], rows), -1)) or (rows, -1))
     if suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
         import dask.dataframe as dd
@@ -102,6 +119,11 @@ def _open(path: Path, dataset: str, rows: int) -> Any:
     if not files:
         raise UserError(f"{path} is none of the kinds that can be read in chunks; give {_KINDS}.")
     return da.concatenate([_npy(file, rows) for file in files])
+
+
+def _check_name(path: Path, dataset: str, names: list[str]) -> None:
+    if dataset.partition("/")[0] not in names:
+        raise UserError(f"{path} has no array {dataset!r}; it has: {', '.join(sorted(names)) or 'none'}.")
 
 
 def _npy(path: Path, rows: int) -> Any:
