@@ -16,11 +16,11 @@ from zsl.errors import UserError
 from zsl.experiment import estimate as command
 
 RATES = {
-    **{key: [1.0, 50.0, 1.5, 0.05, 3.0] for key in ("active cold", "active second", "active later")},
-    **{key: [2.0, 30.0, 0.3, 3.0] for key in ("admm first", "admm middle")},
-    **{key: [2.0, 80.0, 0.3, 10.0] for key in ("admm last", "admm test")},
-    "single cold": [0.9], "single warm": [0.9], "rest": [0.3, 1.5, 0.1, 80.0, 0.5, 10.0, 1.0],
-    "aag": [1.0, 6.0, 4.0, 1.0], "aaw": [0.3, 0.5, 90.0, 2.0, 300.0], "taaw": [0.3, 0.5, 90.0, 50.0],
+    **{key: [1.0, 50.0, 1.5, 0.05, 3.0, 0.001] for key in ("active cold", "active second", "active later")},
+    **{key: [2.0, 30.0, 0.3, 3.0, 0.002] for key in ("admm first", "admm middle")},
+    **{key: [2.0, 80.0, 0.3, 10.0, 0.002] for key in ("admm last", "admm test")},
+    "single cold": [0.9], "single warm": [0.9], "rest": [0.3, 1.5, 0.1, 80.0, 0.5, 10.0, 1.0, 0.01],
+    "aag": [1.0, 6.0, 4.0, 1.0, 0.01], "aaw": [0.3, 0.5, 90.0, 2.0, 300.0, 0.01], "taaw": [0.3, 0.5, 90.0, 50.0, 0.01],
 }  # fmt: skip
 GROWTH = {"one": 0.1, "k/p": 0.1, "n/r": 0.03, "later": 0.65, "test one": 0.1, "test k/p": 0.05, "test n/r": -0.01}
 MACHINE = Machine(1e10, 2e10, 5e9, 1e9, 5e8, 4e8, RATES, GROWTH, {"cores": 2})

@@ -17,18 +17,18 @@ from zsl.costs.trial import Trial
 
 PROBLEMS = (
     # n, p, r, q, L, M, share of lambda, alternations, dictionaries
-    Trial(12000, 256, 320, 85, 4000, 10, 0.1),
-    Trial(8000, 128, 200, 64, 3000, 50, 0.05, K=3),
-    Trial(6000, 512, 900, 85, 2000, 30, 0.12, 4),
-    Trial(20000, 96, 180, 40, 6000, 25, 0.15, 5),
-    Trial(5000, 1024, 1600, 312, 1500, 50, 0.2),
-    Trial(8000, 2048, 1200, 102, 1440, 72, 0.15, single=True),
-    Trial(6000, 384, 500, 85, 1500, 20, 0.02),
-    Trial(30000, 64, 150, 128, 1000, 300, 0.2, batch_size=2000),
-    Trial(4000, 768, 600, 200, 8000, 150, 0.08, K=2),
-    Trial(10000, 200, 700, 60, 12000, 40, 0.25, 10, single=True),
+    Trial(6000, 128, 120, 85, 3700, 20, 0.08, single=True),
+    Trial(15000, 96, 190, 102, 2100, 150, 0.25, single=True),
+    Trial(5000, 192, 500, 102, 5700, 72, 0.2),
+    Trial(10000, 384, 1130, 64, 1300, 300, 0.1, K=2, batch_size=2000),
+    Trial(4000, 768, 900, 312, 3700, 50, 0.08),
+    Trial(12000, 384, 400, 64, 3200, 50, 0.05, 3, single=True, batch_size=2000),
+    Trial(7000, 1024, 1410, 200, 7500, 10, 0.08, 3),
+    Trial(10000, 128, 400, 200, 6800, 20, 0.15, K=2, single=True),
+    Trial(10000, 64, 80, 40, 1600, 72, 0.05, 3, single=True),
+    Trial(3000, 768, 1870, 102, 5600, 50, 0.08, K=3),
 )
-"""Runs of different shape, none of which is among those that :mod:`zsl.costs.calibration` measures"""
+"""Runs whose shapes were drawn at random, none among those that :mod:`zsl.costs.calibration` measures"""
 PARTS = ("load", "fit", "aag", "aaw", "taaw")
 WITHIN = 0.3
 

@@ -58,6 +58,11 @@ TRIALS = (
     Trial(3000, 256, 320, 85, 2000, 10, 0.15, 2, single=True),
     Trial(2000, 512, 640, 85, 1000, 50, 0.1, 3, single=True),
     Trial(3000, 256, 320, 85, 1000, 20, 0.02, 2, single=True),
+    Trial(9000, 64, 400, 20, 500, 10, 0.25, 4),
+    Trial(8000, 64, 100, 40, 1000, 20, 0.08, 2, single=True),
+    Trial(5000, 160, 200, 50, 1000, 20, 0.12, 2, single=True),
+    Trial(4000, 320, 300, 50, 500, 20, 0.06, 2, single=True),
+    Trial(9000, 128, 500, 20, 500, 10, 0.25, 8, single=True),
 )
 # Small runs of every kind come first and do not count: they load compiled kernels.
 _FIRST = (
@@ -189,8 +194,8 @@ def rate(machine: Machine, s: work.Shape) -> float:
 
 
 def coding_seconds(m: Machine, s: work.Shape, n: float, p: int, k: float, kind: str, *, k_start: float = 0.0,
-                   atoms: float = 0.0, single: bool | None = None) -> float:  # fmt: skip
-    """Seconds of coding ``n`` rows of ``p`` dimensions with ``k`` non-zeros.
+                   atoms: float = 0.0, single: bool | None = None, pieces: float = 1.0) -> float:  # fmt: skip
+    """Seconds of coding ``pieces`` times ``n`` rows of ``p`` dimensions with ``k`` non-zeros.
 
     Parameters
     ----------
@@ -206,6 +211,7 @@ def coding_seconds(m: Machine, s: work.Shape, n: float, p: int, k: float, kind: 
     by_admm = prefers_admm(n, s.r, k_start or k)
     terms = work.coding(n, p, s.r, k, m.product32 if single else m.product, m.product32, by_admm, atoms)
     name = coding_name(by_admm, kind)
+    terms[:-1] *= pieces  # the constant is that of the whole pass
     factor = m.rates[f"single {'cold' if kind in COLD else 'warm'}"][0] if single and not by_admm else 1.0
     return float(np.dot(m.rates[name], terms)) * factor
 

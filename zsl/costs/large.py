@@ -62,7 +62,7 @@ def fit_hours(s: Shape, m: Machine, nodes: int, gpu: bool) -> dict[str, float]:
     else:
         piece = 8192
         coding = sum(
-            s.n / piece * coding_seconds(m, s, piece, s.p, k, kind_of(i, s.n_iter), k_start=ks[max(i - 1, 0)])
+            coding_seconds(m, s, piece, s.p, k, kind_of(i, s.n_iter), k_start=ks[max(i - 1, 0)], pieces=s.n / piece)
             for i, k in enumerate(ks)
         )
     terms = work.rest(s, ks, m.product32) * m.rates["rest"]

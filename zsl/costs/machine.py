@@ -18,6 +18,8 @@ from zsl.errors import UserError
 from zsl.system import machine_memory, usable_cores
 
 _SIDE, _BYTES = 1024, 2**26
+# The number of the model whose coefficients a file has; files of another one are not read.
+_MODEL = 2
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Machine:
 def place() -> Path:
     """Where the constants of this machine lie: in the user's cache, by the number of cores that may be used."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return cache / "zsl" / f"machine-{platform.node() or 'here'}-{usable_cores()}.json"
+    return cache / "zsl" / f"machine-{_MODEL}-{platform.node() or 'here'}-{usable_cores()}.json"
 
 
 def memory_limit() -> float:

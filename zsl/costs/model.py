@@ -67,7 +67,7 @@ def fit(s: Shape, m: Machine) -> Part:
         n = min(s.n, s.batch_size or rows_of_a_piece(s.r, s.itemsize))
         start = k if i == 0 or online else ks[i - 1]
         atoms = share if i == 0 or not online else 0.0
-        coding += s.n / n * coding_seconds(m, s, n, s.p, k, kind, k_start=start, atoms=atoms)
+        coding += coding_seconds(m, s, n, s.p, k, kind, k_start=start, atoms=atoms, pieces=s.n / n)
     terms = work.rest(s, ks, product) * m.rates["rest"]
     seconds = s.K * (coding + float(terms.sum()))
     words = (
@@ -78,6 +78,7 @@ def fit(s: Shape, m: Machine) -> Part:
         "atoms",
         "copies",
         "semantic atoms",
+        "overhead",
     )
     names = {"coding": coding}
     for word, value in zip(words, terms):
@@ -114,7 +115,7 @@ def _agnostic(s: Shape, m: Machine, k: float) -> Part:
     coded = coding_seconds(m, s, s.L, s.p, k, "test")
     terms = work.agnostic(s, k, coded, rate(m, s)) * m.rates["aag"]
     memory = _held(s, m) + codes_bytes(s, 2.5) + _scores_bytes(s, 1)
-    return Part("aag", s.K * float(terms.sum()), memory, _word(terms, "coding", "dense codes", "products", "scores"))
+    return Part("aag", s.K * float(terms.sum()), memory, _word(terms, "coding", "dense codes", "products", "scores", "overhead"))
 
 
 def _aware(s: Shape, m: Machine, k: float) -> Part:
@@ -122,7 +123,7 @@ def _aware(s: Shape, m: Machine, k: float) -> Part:
     terms = work.aware(s, k, coded, m.product) * m.rates["aaw"]
     work_space = 10 * 8 * min(s.L * s.M, MOST_SCORES) + 3 * 8.0 * s.r**2 + 8.0 * s.r * (s.p + s.q)
     memory = _held(s, m) + codes_bytes(s, 4) + _scores_bytes(s, 2) + work_space
-    words = ("coding", "products", "entropy of the classes", "objective", "dense codes")
+    words = ("coding", "products", "entropy of the classes", "objective", "dense codes", "overhead")
     return Part("aaw", s.K * float(terms.sum()), memory, _word(terms, *words))
 
 
@@ -132,8 +133,8 @@ def _spreading(s: Shape, m: Machine, k: float) -> Part:
     terms = work.spreading(s, m.product) * m.rates["taaw"]
     if nodes > EXACT_UP_TO:
         search = 1e6 * _SEARCH / m.product * nodes * (nodes / EXACT_UP_TO) ** (_GROWTH - 1)
-        terms = np.array([search, 0.0, terms[2], terms[3]])
-    return Part("taaw", float(terms.sum()), memory, _word(terms, "neighbours", "neighbours", "labels", "graph"))
+        terms = np.array([search, 0.0, *terms[2:]])
+    return Part("taaw", float(terms.sum()), memory, _word(terms, "neighbours", "neighbours", "labels", "graph", "overhead"))
 
 
 def _held(s: Shape, m: Machine) -> float:

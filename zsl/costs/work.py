@@ -7,8 +7,9 @@ rows, p dimensions, r atoms and k non-zeros of a code, a coding by the active se
 
 which are the products with the atoms, one look at every correlation, the correlations of a support, and its factor.
 ADMM multiplies every row with an (r, r) matrix in each round:
-:math:`\theta_0 (r^2 p + n p r) / P + \theta_1 n r^2 / P + \theta_2 r^3 / P`. Both have one term more, with the factor
-:math:`k / (p - k)`: codes with nearly as many non-zeros as features need many more rounds.
+:math:`\theta_0 (r^2 p + n p r) / P + \theta_1 n r^2 / P + \theta_2 r^3 / P`. Both have two terms more: one with the factor
+:math:`k / (p - k)`, because codes with nearly as many non-zeros as features need many more rounds, and a constant. Every
+part of a run has such a constant for each pass or call, without which small runs would make large ones look too long.
 """
 
 from __future__ import annotations
@@ -72,9 +73,10 @@ def coding(
     full = min(k / others / p, _FULL)
     if by_admm:
         rounds = n * r**2 / product32
-        return np.array([products, rounds, r**3 / product, rounds * full / (1 - full)])
+        return np.array([products, rounds, r**3 / product, rounds * full / (1 - full), 1.0])
     steps = n * k * (r + p)
-    terms = [products, GIGA * n * r, GIGA * steps, GIGA * n * k**3 / others**2, GIGA * steps * full / (1 - full)]
+    terms = [products, GIGA * n * r, GIGA * steps, GIGA * n * k**3 / others**2,
+             GIGA * steps * full / (1 - full), 1.0]  # fmt: skip
     return np.array(terms)
 
 
@@ -114,12 +116,13 @@ def rest(s: Shape, ks: list[float], product: float) -> Array:
         (updates * r**2 * p + min(n, _SAMPLE) * p * r) / product,
         GIGA * n * p,
         (r**3 + 10 * r**2 * q) / product,
+        len(ks),
     ])  # fmt: skip
 
 
 def agnostic(s: Shape, k: float, coded: float, product: float) -> Array:
     """The terms of AAg of one dictionary: its coding takes ``coded`` seconds."""
-    return np.array([coded, GIGA * s.L * (s.r + s.p), (s.L * s.q * (s.r + s.M)) / product, GIGA * s.L * s.M])
+    return np.array([coded, GIGA * s.L * (s.r + s.p), (s.L * s.q * (s.r + s.M)) / product, GIGA * s.L * s.M, 1.0])
 
 
 def aware(s: Shape, k: float, coded: float, product: float) -> Array:
@@ -127,7 +130,7 @@ def aware(s: Shape, k: float, coded: float, product: float) -> Array:
     width = s.p + s.q
     return np.array([
         coded, (s.r**2 * width + s.L * s.p * s.r) / product, GIGA * s.L * s.M * (1 + s.q / 20),
-        GIGA * s.L * k * width, GIGA * s.L * s.r,
+        GIGA * s.L * k * width, GIGA * s.L * s.r, 1.0,
     ])  # fmt: skip
 
 
@@ -135,5 +138,5 @@ def spreading(s: Shape, product: float) -> Array:
     """The terms of spreading labels over L images with exact neighbours."""
     nodes = s.L + s.M
     return np.array(
-        [nodes**2 * s.q / product, GIGA * nodes**2, GIGA * nodes * s.M * math.log2(1 + s.M), GIGA * 1000 * nodes]
+        [nodes**2 * s.q / product, GIGA * nodes**2, GIGA * nodes * s.M * math.log2(1 + s.M), GIGA * 1000 * nodes, 1.0]
     )
