@@ -115,7 +115,9 @@ def _agnostic(s: Shape, m: Machine, k: float) -> Part:
     coded = coding_seconds(m, s, s.L, s.p, k, "test")
     terms = work.agnostic(s, k, coded, rate(m, s)) * m.rates["aag"]
     memory = _held(s, m) + codes_bytes(s, 2.5) + _scores_bytes(s, 1)
-    return Part("aag", s.K * float(terms.sum()), memory, _word(terms, "coding", "dense codes", "products", "scores", "overhead"))
+    return Part(
+        "aag", s.K * float(terms.sum()), memory, _word(terms, "coding", "dense codes", "products", "scores", "overhead")
+    )
 
 
 def _aware(s: Shape, m: Machine, k: float) -> Part:
@@ -134,7 +136,9 @@ def _spreading(s: Shape, m: Machine, k: float) -> Part:
     if nodes > EXACT_UP_TO:
         search = 1e6 * _SEARCH / m.product * nodes * (nodes / EXACT_UP_TO) ** (_GROWTH - 1)
         terms = np.array([search, 0.0, *terms[2:]])
-    return Part("taaw", float(terms.sum()), memory, _word(terms, "neighbours", "neighbours", "labels", "graph", "overhead"))
+    return Part(
+        "taaw", float(terms.sum()), memory, _word(terms, "neighbours", "neighbours", "labels", "graph", "overhead")
+    )
 
 
 def _held(s: Shape, m: Machine) -> float:

@@ -7,9 +7,10 @@ rows, p dimensions, r atoms and k non-zeros of a code, a coding by the active se
 
 which are the products with the atoms, one look at every correlation, the correlations of a support, and its factor.
 ADMM multiplies every row with an (r, r) matrix in each round:
-:math:`\theta_0 (r^2 p + n p r) / P + \theta_1 n r^2 / P + \theta_2 r^3 / P`. Both have two terms more: one with the factor
-:math:`k / (p - k)`, because codes with nearly as many non-zeros as features need many more rounds, and a constant. Every
-part of a run has such a constant for each pass or call, without which small runs would make large ones look too long.
+:math:`\theta_0 (r^2 p + n p r) / P + \theta_1 n r^2 / P + \theta_2 r^3 / P`. Both have two terms more: one with the
+factor :math:`k / (p - k)`, because codes with nearly as many non-zeros as features need many more rounds, and a
+constant. Every part of a run has such a constant for each pass or call, without which small runs would make large ones
+look too long.
 """
 
 from __future__ import annotations

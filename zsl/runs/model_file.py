@@ -22,8 +22,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import skops.io
-from skops.io._protocol import PROTOCOL
 
 from zsl.checks import check_value
 from zsl.errors import UserError, atomic, reason, writing
@@ -62,6 +60,8 @@ def write(path: Path, state: Mapping[str, Any], precision: Literal["single", "do
         If a value has no safe form.
     """
     check_value(Literal["single", "double"], precision, "precision")
+    import skops.io  # it loads all of scikit-learn, which takes longer than many a fit
+
     with writing(path, "choose another file"), atomic(path) as part:
         try:
             skops.io.dump({"format": _FORMAT, **(_rounded(state) if precision == "single" else state)}, part)
@@ -86,6 +86,9 @@ def read(path: Path, allow: tuple[str, ...] = ()) -> dict[str, Any]:
     """
     if path.name == "model.npz":
         raise UserError(f"{path} was written by zsl 0.1, which this version does not read; run it again.")
+    import skops.io
+    from skops.io._protocol import PROTOCOL
+
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(member.file_size for member in archive.infolist()) > _MOST_EXPANDED * path.stat().st_size:
