@@ -203,19 +203,24 @@ def conjugate_gradients(
            [1.5]])
     """
     xp, B = on.xp, on.put(R)
+
+    def dots(a: Any, b: Any) -> Any:
+        """Inner products of the columns; einsum, which is not in the standard, needs no array in between."""
+        return np.einsum("ij,ij->j", a, b) if on.is_cpu else xp.sum(a * b, axis=0)
+
     F = xp.zeros_like(B)
     rest = xp.asarray(B, copy=True)
     P = xp.asarray(B, copy=True)
-    rr = xp.sum(rest * rest, axis=0)
+    rr = dots(rest, rest)
     size = xp.sqrt(rr)
     goal = tol**2 * rr
     n_iter = 0
     while n_iter < max_iter and xp.any(rr > goal):
         Q = times(P)
-        length = _quotient(xp, rr, xp.sum(P * Q, axis=0))
+        length = _quotient(xp, rr, dots(P, Q))
         F += length * P
         rest -= length * Q
-        previous, rr = rr, xp.sum(rest * rest, axis=0)
+        previous, rr = rr, dots(rest, rest)
         P *= _quotient(xp, rr, previous)
         P += rest
         n_iter += 1

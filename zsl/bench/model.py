@@ -17,16 +17,16 @@ from zsl.costs.trial import Trial
 
 PROBLEMS = (
     # n, p, r, q, L, M, share of lambda, alternations, dictionaries
-    Trial(6000, 128, 120, 85, 3700, 20, 0.08, single=True),
-    Trial(15000, 96, 190, 102, 2100, 150, 0.25, single=True),
-    Trial(5000, 192, 500, 102, 5700, 72, 0.2),
-    Trial(10000, 384, 1130, 64, 1300, 300, 0.1, K=2, batch_size=2000),
-    Trial(4000, 768, 900, 312, 3700, 50, 0.08),
-    Trial(12000, 384, 400, 64, 3200, 50, 0.05, 3, single=True, batch_size=2000),
-    Trial(7000, 1024, 1410, 200, 7500, 10, 0.08, 3),
-    Trial(10000, 128, 400, 200, 6800, 20, 0.15, K=2, single=True),
-    Trial(10000, 64, 80, 40, 1600, 72, 0.05, 3, single=True),
-    Trial(3000, 768, 1870, 102, 5600, 50, 0.08, K=3),
+    Trial(18000, 192, 510, 102, 1200, 20, 0.15, 3, K=3, batch_size=2000),
+    Trial(5000, 128, 430, 64, 2300, 300, 0.1, K=2, batch_size=2000),
+    Trial(5000, 768, 2160, 85, 4500, 72, 0.1),
+    Trial(16000, 192, 420, 85, 2600, 300, 0.05, 4),
+    Trial(3000, 128, 420, 64, 5900, 50, 0.15, 6),
+    Trial(13000, 96, 240, 40, 11200, 72, 0.15),
+    Trial(25000, 128, 80, 40, 1300, 20, 0.08, 4, K=3),
+    Trial(3000, 384, 650, 64, 4800, 300, 0.2, single=True),
+    Trial(8000, 384, 1080, 64, 9200, 50, 0.2, 4, batch_size=2000),
+    Trial(4000, 1024, 1570, 200, 7800, 20, 0.15, K=2),
 )
 """Runs whose shapes were drawn at random, none among those that :mod:`zsl.costs.calibration` measures"""
 PARTS = ("load", "fit", "aag", "aaw", "taaw")
