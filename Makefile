@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
-.PHONY: help run test test-cluster faults fuzz test-slow lint bench ui serve repair upload data docs numbers smoke digits compare table0 table1 table2 table3 tables figure sensitivity clean
+.PHONY: help run test test-cluster faults fuzz test-slow test-oldest lint bench ui serve repair upload data docs numbers smoke digits compare table0 table1 table2 table3 tables figure sensitivity clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -32,6 +32,12 @@ faults: $(STAMP_DEV)  ## put faults into real runs (half an hour; kinds that nee
 
 test-slow: $(STAMP_DEV)  ## the tests that take minutes each
 	$(PY) -m pytest -m slow $(ARGS)
+
+test-oldest:  ## the test suite with the oldest packages that pyproject.toml allows (python3.11; an environment of its own, .venv-oldest)
+	python3.11 -m venv .venv-oldest
+	.venv-oldest/bin/python tests/oldest.py >.venv-oldest/constraints.txt
+	.venv-oldest/bin/python -m pip install --quiet --constraint .venv-oldest/constraints.txt --editable '.[dev]'
+	.venv-oldest/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 fuzz: $(STAMP_DEV)  ## damage every format at random and read it, in child processes (ARGS="--count 2000 --seed 3")
 	$(PY) tests/fuzz.py $(ARGS)
