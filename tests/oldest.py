@@ -1,4 +1,4 @@
-"""Print the oldest version that pyproject.toml allows of every dependency, as constraints for pip (make test-oldest)."""
+"""Print the oldest version that pyproject.toml allows of every dependency, as constraints for pip."""
 
 from __future__ import annotations
 
