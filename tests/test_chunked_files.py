@@ -39,6 +39,9 @@ def test_features_are_opened_from_every_kind_of_file(tmp_path):
     zarr.create_array(tmp_path / "bare.zarr", data=X)
     assert_array_equal(open_features(tmp_path / "bare.zarr").compute(), X)
     assert read_names(tmp_path / "bare.zarr") is None
+    zarr.create_array(tmp_path / "numbers.zarr" / "labels", data=np.array([7, 9]))
+    zarr.open_group(tmp_path / "numbers.zarr", mode="a")
+    assert read_names(tmp_path / "numbers.zarr").tolist() == ["7", "9"]
     (tmp_path / "empty").mkdir()
     for name, message in (("nothing", "there is no file"), ("empty", "none of the kinds")):
         with pytest.raises(UserError, match=message):
@@ -46,6 +49,9 @@ def test_features_are_opened_from_every_kind_of_file(tmp_path):
     for name, message in (("x.h5", "it has: features"), ("x.zarr", "it has: class_names, features, labels")):
         with pytest.raises(UserError, match=f"{name} has no array 'nope'; {message}"):
             open_features(tmp_path / name, dataset="nope")
+    for wrong in ("features/x", "nope/x", "/"):
+        with pytest.raises(UserError, match="has no array"):
+            open_features(tmp_path / "x.h5", dataset=wrong)
     with pytest.raises(UserError, match="rows=0 is not accepted"):
         open_features(tmp_path / "one.npy", rows=0)
     with pytest.raises(UserError, match="only these have class names"):

@@ -261,6 +261,20 @@ def test_the_classifier_is_that_of_one_process(client, inference):
             ZeroShotClassifier(model, inference).fit(da.from_array(bad, chunks=(300, 20)), y[:5], table)
 
 
+def test_chunks_that_were_divided_again_and_whole_numbers(client):
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 6
+    S = rng.integers(0, 5, (8, 5)).astype(float)
+    X = np.rint(10 * (S[y] @ rng.normal(size=(5, 12)) + rng.normal(size=(300, 12)))).astype(np.int64)
+    names = np.array([f"class {i}" for i in range(8)])
+    model = CoupledDictionaries(n_atoms=12, n_iter=1)
+    here = ZeroShotClassifier(model, "aag").fit(X, names[y], dict(zip(names, S)))
+    divided = da.from_array(X, chunks=(100, 12)).rechunk((100, 4))
+    there = ZeroShotClassifier(model, "aag").fit(divided, names[y], dict(zip(names, S)))
+    assert_allclose(there.decision_function(X), here.decision_function(X), rtol=0, atol=1e-9)
+    assert_array_equal(there.predict(divided).compute(), here.predict(X))
+
+
 def test_no_chunk_comes_to_the_client(client, problem, monkeypatch):
     X, *others = problem
     gathered, gather = [], client.gather

@@ -166,7 +166,7 @@ def test_other_models_have_load_and_memory_alone(measured, tmp_path):
 
 
 def test_what_memory_cannot_hold_is_refused_with_what_would_fit(measured, tmp_path, monkeypatch):
-    given = ("dataset=digits", "model=coupled", "model.n_dictionaries=5")
+    given = ("dataset=digits", "model=coupled", "model.n_dictionaries=5", "tracking=none")
     needed = float(MACHINE.base) + 6e6
     monkeypatch.setattr(command, "memory_limit", lambda: needed)
     ended = zsl("--estimate", *given, cwd=tmp_path)

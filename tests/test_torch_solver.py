@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from zsl import CoupledDictionaries, UserError
-from zsl.device import on_device
+from zsl.device import Device, on_device
 from zsl.sparse import lambda_max, sparse_encode
 from zsl.sparse.problem import scale
 
@@ -90,6 +90,15 @@ def test_dictionaries_are_those_of_numpy():
     ]
     assert_allclose(by[1].Dx_, by[0].Dx_, rtol=0, atol=1e-5)
     assert_allclose(by[1].predict_attributes(X), by[0].predict_attributes(X), rtol=0, atol=1e-5)
+
+
+def test_a_device_of_another_library_leaves_the_solver_on_the_cpu(problem):
+    import array_api_strict as strict
+
+    X, D, lam = problem
+    device = Device(strict, strict.Device("device1"), strict.Device("CPU_DEVICE"))
+    with on_device(device):
+        assert (sparse_encode(X[:5], D, lam, solver="torch").gap <= 1e-6 * scale(X[:5])).all()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

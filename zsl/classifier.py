@@ -33,6 +33,7 @@ from zsl.models.averaged import AveragedDictionaries
 from zsl.models.base import alike, check_model, fit_all
 from zsl.models.by_chunk import by_chunk, each_chunk
 from zsl.runs import model_file
+from zsl.sparse.chunks import first_rows
 
 
 def _is_calibrated(self: ZeroShotClassifier) -> bool:
@@ -217,7 +218,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         self.attributes_, self.n_seen_ = class_table.of_data(data), len(data.seen)
         self.classes_ = class_table.name_array(class_table.part(self.attributes_, self.n_seen_, "unseen").index)
         self.n_features_in_ = data.X.shape[1]
-        self.example_ = np.array(data.X[:2])
+        self.example_ = first_rows(data.X, 2)
         self.about_: dict[str, Any] = {}
         self.labelled_ = None
 
@@ -328,8 +329,7 @@ class ZeroShotClassifier(ClassifierMixin, BaseEstimator):
         In "single" precision matrices take half the space, and scores change by about 1e-7.
         """
         check_is_fitted(self)
-        table = self.attributes_
-        columns = class_table.column_names(table.columns) or None
+        table, columns = self.attributes_, class_table.column_names(self.attributes_.columns) or None
         model_file.save(self, [list(table.index), table.to_numpy(), columns], Path(path), precision)
 
     @classmethod

@@ -59,7 +59,11 @@ class Device:
 
     def put(self, x: Array) -> Any:
         """The array on the device, in its own type; on the CPU it is the same array, so it must not be written to."""
-        return x if self.is_cpu else self.xp.asarray(x, device=self.place)
+        if self.is_cpu:
+            return x
+        if self.is_torch and not x.flags.writeable:
+            x = x.copy()  # PyTorch warns of arrays that it could not write to
+        return self.xp.asarray(x, device=self.place)
 
     def get(self, x: Any) -> Array:
         """The array from the device as a NumPy array."""
@@ -93,13 +97,15 @@ _chosen: DeviceName | Device = "auto"
 def on_device(device: DeviceName | Device) -> Iterator[None]:
     """Choose where large products are computed while the context is open, for the whole process.
 
+    Contexts of several threads must not overlap: the one that ends last would leave the wrong device behind.
+
     Parameters
     ----------
     device : "auto", "cpu" or "cuda"
-        ``cuda`` computes on a GPU, by PyTorch: the codes of ``solver="torch"``, sums over codes, updates of
-        dictionaries, attribute-aware codes, the mixture and spreading. ``auto``, the default outside of a context,
-        computes only the codes of ``solver="torch"`` on a GPU, where PyTorch finds one. ``cpu`` uses no GPU.
-        A :class:`Device` of another library does what ``cuda`` does, except for the codes of ``solver="torch"``.
+        ``cuda`` computes on a GPU, by PyTorch: the codes of ``solver="torch"``, large products of all solvers, sums
+        over codes, updates of dictionaries, attribute-aware codes, the mixture and spreading. ``auto``, the default
+        outside of a context, computes only the codes of ``solver="torch"`` on a GPU, where PyTorch finds one. ``cpu``
+        uses no GPU. A :class:`Device` of another library does what ``cuda`` does, except for ``solver="torch"``.
 
     Raises
     ------
@@ -144,14 +150,15 @@ def torch_device(name: DeviceName | None = None) -> Any:
     UserError
         If PyTorch is not installed, or finds no GPU for ``cuda``.
     """
-    if isinstance(_chosen, Device):
-        return _chosen.place if _chosen.is_torch else "cpu"
-    name = name or _chosen
     try:
         import torch
     except ImportError:
         what, other = ("device=cuda", "device=auto") if name == "cuda" else ("solver=torch", "solver=auto")
         raise UserError(f"{what} needs PyTorch; pip install 'zsl-cdl[torch]', or take {other}.") from None
+    if name is None:
+        if isinstance(_chosen, Device):
+            return torch.device(_chosen.place if _chosen.is_torch else "cpu")
+        name = _chosen
     there = torch.cuda.is_available()
     if name == "cuda" and not there:
         raise UserError("device=cuda: PyTorch finds no GPU here; set device=auto, which does not need one.")

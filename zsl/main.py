@@ -153,7 +153,11 @@ def _estimate(arguments: list[str]) -> None:
     from zsl.experiment.estimate import estimate_run
 
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
-    print(estimate_run([word for word in arguments if word != "--"]))
+    try:
+        print(estimate_run([word for word in arguments if word != "--"]))
+    except KeyboardInterrupt:
+        print("zsl: interrupted; nothing was kept.", file=sys.stderr)
+        sys.exit(130)
 
 
 def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoReturn:

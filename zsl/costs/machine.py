@@ -1,10 +1,11 @@
-"""The constants of this machine, measured in a minute and kept in a file."""
+"""The constants of this machine, measured once in minutes and kept in a file."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -82,9 +83,14 @@ def memory_limit() -> float:
             limits.append(float(path.read_text()))
         except (OSError, ValueError):  # no such group, or "max"
             continue
-    slurm = os.environ.get("SLURM_MEM_PER_NODE", "")
-    limits.append(float(slurm) * 2**20 if slurm.isdigit() else 0.0)
+    limits += [_megabytes("SLURM_MEM_PER_NODE"), _megabytes("SLURM_MEM_PER_CPU") * usable_cores()]
     return min((limit for limit in limits if limit > 0), default=0.0)
+
+
+def _megabytes(variable: str) -> float:
+    """Bytes that a variable of Slurm says: megabytes, or another unit after the number; 0 without a limit."""
+    found = re.fullmatch(r"(\d+)([KMGT]?)", os.environ.get(variable, ""))
+    return float(found[1]) * 2.0 ** {"K": 10, "": 20, "M": 20, "G": 30, "T": 40}[found[2]] if found else 0.0
 
 
 def raw_rates() -> dict[str, float]:

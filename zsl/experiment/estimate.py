@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sklearn.base import clone
 
@@ -28,6 +29,12 @@ _STAGES = {
     ("agnostic", "nearest"): ("aag",), ("aware", "nearest"): ("aag", "aaw"),
     ("aware", "spread"): ("aag", "aaw", "taaw"),
 }  # fmt: skip
+
+
+# A remedy has to fit into this share of the memory that data may take, because predictions were a quarter too small.
+_SURE = 0.8
+# Bytes that MLflow takes while it records a run (95 MB were measured).
+_TRACKING = 1e8
 
 
 def estimate_run(overrides: Iterable[str]) -> str:
@@ -70,12 +77,14 @@ def estimate_run(overrides: Iterable[str]) -> str:
             [_table([Part("load", seconds, peak_rss_mb() * 1e6, "measured now")]), _sizes_of(shape), *notes]
         )
     constants = machine()
+    if setup.config["tracking"]["name"] != "none":
+        constants = replace(constants, base=constants.base + _TRACKING)
     notes.append(f"The constants of this machine were measured on {constants.about.get('day', 'another day')}.")
     parts = estimate(shape, constants, stages)
     parts[0] = Part("load", seconds, parts[0].memory, "measured now")
     there, needed = memory_limit(), peak(parts)
     if 0 < there < needed:
-        others = remedies(shape, constants, there, stages)
+        others = remedies(shape, constants, constants.base + _SURE * (there - constants.base), stages)
         what = f"it would fit with {' or '.join(others)}" if others else (
             "no single setting that --estimate knows makes it fit; model.backend=dask divides the images among machines"
         )  # fmt: skip
@@ -134,7 +143,7 @@ def _sizes_of(shape: Shape) -> str:
 
 
 def _sums(shape: Shape, parts: list[Part], there: float) -> list[str]:
-    memory = f", and this machine has {there / 2**30:.2f} GiB" if there else ""
+    memory = f", of {there / 2**30:.2f} GiB that it may use" if there else ""
     whole = sum(part.seconds for part in parts)
     return [
         _sizes_of(shape),

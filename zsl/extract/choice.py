@@ -20,7 +20,11 @@ def add_flags(parser: argparse.ArgumentParser, default: str) -> None:
     add("--network", metavar="NAME", help=f"{NAMES}, or {', '.join(ALIASES)} (default: {default})")
     add("--weights", metavar="FILE|FOLDER", type=Path, help="the network's weights (default: its library's hub)")
     add("--pickled", action="store_true", help="read weights in a pickle too; of its content only tensors are read")
-    add("--device", default="cpu", help="cpu (default) or what torch calls an accelerator, as cuda")
+    add(
+        "--device",
+        default="cpu",
+        help="cpu (default) or what torch calls an accelerator, as cuda, where zsl predict computes as well",
+    )
     add("--precision", choices=PRECISIONS, default="auto", help="auto (default): half on cuda, else single")
     add("--workers", type=int, metavar="N", default=min(4, usable_cores()),
         help="threads that read images (default: the cores, at most 4)")  # fmt: skip

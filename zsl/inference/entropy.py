@@ -77,7 +77,7 @@ def entropy(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student
     """
     _check(rho, kernel)
     here = current()
-    classes, parts = here.put(Z_unseen), row_blocks(len(Z_hat), len(Z_unseen))
+    classes, parts = here.put(Z_unseen), row_blocks(len(Z_hat), len(Z_unseen)) or [slice(0)]
     found = (_entropy(log_assignment(here.put(Z_hat[rows]), classes, rho, kernel)) for rows in parts)
     return np.concatenate([here.get(values) for values in found])
 
@@ -128,7 +128,9 @@ def log_mean_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kerne
     classes, sums = here.put(Z_unseen), np.zeros(len(Z_unseen))
     for rows in row_blocks(len(Z_hat), len(Z_unseen)):
         p = here.xp.exp(log_assignment(here.put(Z_hat[rows]), classes, rho, kernel))
-        sums += here.get(here.put(weight[rows]) @ here.xp.astype(p, here.xp.float64, copy=False))
+        sums += here.get(
+            here.put(weight[rows].astype(np.float64, copy=False)) @ here.xp.astype(p, here.xp.float64, copy=False)
+        )
     return np.log(np.maximum(sums / weight.sum(), np.finfo(np.float64).tiny))
 
 

@@ -31,7 +31,7 @@ from zsl.device import on_device
 from zsl.errors import Parser, UserError, exit_status, writing
 from zsl.extract.choice import add_flags, parse
 from zsl.linalg import largest
-from zsl.predict.inputs import read_input
+from zsl.predict.inputs import is_folder_of_images, read_input
 from zsl.progress import Bar
 from zsl.runs.model_file import MODEL
 from zsl.runs.status import STATUS, read, walk
@@ -237,7 +237,9 @@ def model_of(run: Path) -> Path:
 
 
 def _on_device(arguments: argparse.Namespace) -> None:
-    with on_device("cuda" if arguments.device == "cuda" else "auto"):
+    if arguments.device not in ("cpu", "cuda") and not is_folder_of_images(arguments.input.expanduser()):
+        raise UserError(f"--device {arguments.device} is for a network; predictions are computed on cpu or cuda.")
+    with on_device("cuda" if arguments.device == "cuda" else "cpu"):
         _work(arguments)
 
 

@@ -156,16 +156,25 @@ def by_rows(X: Any, name: str) -> Any:
     return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
 
 
+def first_rows(X: Any, n: int) -> Array:
+    """The first n rows of an array or of a ``dask.array``, in this process.
+
+    Rows of a ``dask.array`` are taken from its chunks: Dask would give tasks of a slice the names of other tasks.
+    """
+    return np.array(Chunks(X, "X")[:n] if is_chunked(X) else X[:n])
+
+
 def without_missing(X: Any, name: str) -> Any:
     """X by rows (:func:`by_rows`); a chunk with NaN or infinite values raises UserError where it is computed."""
     import dask.array as da
     from dask import delayed
 
     X = by_rows(X, name)
+    dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
     call = delayed(_checked, name="check", pure=False)
     starts = np.concatenate([[0], np.cumsum(X.chunks[0])])
     parts = [
-        da.from_delayed(call(block, _from_row(name, start)), (int(n), X.shape[1]), X.dtype)
+        da.from_delayed(call(block, dtype, _from_row(name, start)), (int(n), X.shape[1]), dtype)
         for block, n, start in zip(X.to_delayed().ravel(), X.chunks[0], starts)
     ]
     return da.concatenate(parts)
@@ -175,7 +184,8 @@ def _from_row(name: str, start: int) -> str:
     return f"{name} (from row {start})"
 
 
-def _checked(X: Array, name: str) -> Array:
+def _checked(X: Array, dtype: Any, name: str) -> Array:
+    X = np.asarray(X, dtype=dtype)
     check_no_overflow(X, name, allow_tiny=True)
     return X
 
@@ -215,10 +225,16 @@ def encode_chunks(coding: Callable[..., Any], X: Any, D: Array, init: Any = None
 
     X = without_missing(X, "X")
     dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
-    starts = [None] * X.numblocks[0] if init is None else list(init.rechunk((X.chunks[0], -1)).to_delayed().ravel())
+    starts = (
+        [None] * X.numblocks[0]
+        if init is None
+        else list(init.rechunk((X.chunks[0], -1)).to_delayed().ravel())
+    )
     shared = delayed(D, pure=False, traverse=False)
     call = delayed(_encode, name="sparse_encode", pure=False)
-    found = [call(coding, block, shared, start) for block, start in zip(X.to_delayed().ravel(), starts)]
+    found = [
+        call(coding, block, shared, start) for block, start in zip(X.to_delayed().ravel(), starts)
+    ]
     meta = sp.csr_array((0, 0), dtype=dtype)
     A = [da.from_delayed(part[0], (int(n), len(D)), dtype, meta=meta) for part, n in zip(found, X.chunks[0])]
     gap = [da.from_delayed(part[1], (int(n),), np.float64) for part, n in zip(found, X.chunks[0])]

@@ -125,7 +125,10 @@ def _on_device(here: Device, H: Array) -> Callable[[Array], Array]:
     xp, there = here.xp, here.put(H)
     try:
         inverse = xp.linalg.inv(there)
-    except RuntimeError as error:  # PyTorch has an exception of its own for a singular matrix
+    except Exception as error:
+        # Each library has an exception of this name for a singular matrix.
+        if "LinAlgError" not in type(error).__name__:
+            raise
         raise np.linalg.LinAlgError from error
     condition = float(xp.linalg.matrix_norm(there, ord=1)) * float(xp.linalg.matrix_norm(inverse, ord=1))
     if not condition <= 1 / np.finfo(np.float64).eps:
@@ -160,6 +163,7 @@ def unit_ball_atoms(AtA: Array, AtX: Array, D: Array, beta: float = 0.0, *, n_pa
     array([[0.6, 0.8]])
     """
     D = D.copy()
+    AtA, AtX = AtA.astype(D.dtype, copy=False), AtX.astype(D.dtype, copy=False)
     used = np.flatnonzero(np.diag(AtA) > 0)
     for _ in range(n_passes):
         for start in range(0, len(used), _BLOCK):
@@ -207,6 +211,7 @@ def gradient_atoms(
     >>> gradient_atoms(np.array([[2.0]]), np.array([[1.0, 0.0]]), np.zeros((1, 2)))
     array([[0.5, 0. ]])
     """
+    AtA, AtX = AtA.astype(D.dtype, copy=False), AtX.astype(D.dtype, copy=False)
     used = np.diag(AtA) > 0
     steps = np.zeros((len(D), 1), D.dtype)
     steps[used, 0] = 1 / (np.abs(AtA[used]).sum(axis=1) + beta)

@@ -78,7 +78,9 @@ def read_names(path: str | Path) -> Array | None:
     if "labels" not in found:
         return None
     labels = found["labels"]
-    return labels if labels.dtype.kind in "US" else found["class_names"][labels.astype(np.int64) - 1]
+    if labels.dtype.kind in "US":
+        return labels
+    return found["class_names"][labels.astype(np.int64) - 1] if "class_names" in found else labels.astype(str)
 
 
 def read_zarr(path: Path, *, features: bool = False) -> dict[str, Array]:
@@ -101,15 +103,13 @@ def _open(path: Path, dataset: str, rows: int) -> Any:
 
         store = zarr.open(path, mode="r")
         if isinstance(store, zarr.Group):
-            _check_name(path, dataset, [name for name, _ in store.arrays()])
-            store = store[dataset]
+            store = _array(path, store, dataset, [name for name, _ in store.arrays()])
         return da.from_zarr(store)
     if suffix in _H5:
         import h5py
 
         file = h5py.File(path, "r")
-        _check_name(path, dataset, list(file))
-        array = file[dataset]
+        array = _array(path, file, dataset, list(file))
         return da.from_array(array, chunks=(array.chunks and (max(array.chunks[0], rows), -1)) or (rows, -1))
     if suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
         import dask.dataframe as dd
@@ -121,9 +121,15 @@ def _open(path: Path, dataset: str, rows: int) -> Any:
     return da.concatenate([_npy(file, rows) for file in files])
 
 
-def _check_name(path: Path, dataset: str, names: list[str]) -> None:
-    if dataset.partition("/")[0] not in names:
+def _array(path: Path, group: Any, dataset: str, names: list[str]) -> Any:
+    """The array of a group; a name of an array within a group within it has a slash."""
+    try:
+        found = group[dataset]
+    except (KeyError, TypeError, ValueError):
+        found = None
+    if not hasattr(found, "chunks"):
         raise UserError(f"{path} has no array {dataset!r}; it has: {', '.join(sorted(names)) or 'none'}.")
+    return found
 
 
 def _npy(path: Path, rows: int) -> Any:
