@@ -225,16 +225,10 @@ def encode_chunks(coding: Callable[..., Any], X: Any, D: Array, init: Any = None
 
     X = without_missing(X, "X")
     dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
-    starts = (
-        [None] * X.numblocks[0]
-        if init is None
-        else list(init.rechunk((X.chunks[0], -1)).to_delayed().ravel())
-    )
+    starts = [None] * X.numblocks[0] if init is None else list(init.rechunk((X.chunks[0], -1)).to_delayed().ravel())
     shared = delayed(D, pure=False, traverse=False)
     call = delayed(_encode, name="sparse_encode", pure=False)
-    found = [
-        call(coding, block, shared, start) for block, start in zip(X.to_delayed().ravel(), starts)
-    ]
+    found = [call(coding, block, shared, start) for block, start in zip(X.to_delayed().ravel(), starts)]
     meta = sp.csr_array((0, 0), dtype=dtype)
     A = [da.from_delayed(part[0], (int(n), len(D)), dtype, meta=meta) for part, n in zip(found, X.chunks[0])]
     gap = [da.from_delayed(part[1], (int(n),), np.float64) for part, n in zip(found, X.chunks[0])]
