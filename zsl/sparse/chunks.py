@@ -157,10 +157,7 @@ def by_rows(X: Any, name: str) -> Any:
 
 
 def first_rows(X: Any, n: int) -> Array:
-    """The first n rows of an array or of a ``dask.array``, in this process.
-
-    Rows of a ``dask.array`` are taken from its chunks: Dask would give tasks of a slice the names of other tasks.
-    """
+    """The first n rows, in this process; Dask would give the tasks of a slice of X the names of other tasks."""
     return np.array(Chunks(X, "X")[:n] if is_chunked(X) else X[:n])
 
 
