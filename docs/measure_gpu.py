@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from zsl.device import Device, on_device
+from zsl.device import by_torch, on_device, torch_device
 from zsl.graph import gaussian_weights, neighbours, normalised, solve_spreading
 from zsl.inference.entropy import entropy_gradient
 from zsl.inference.mixture import expectation_maximisation
@@ -51,12 +51,7 @@ def timed(encode: Callable[..., Codes], X: Any, D: Any, lam: float) -> tuple[flo
 
 def on_cuda_or_torch(name: str) -> Any:
     """The device ``cuda``, or PyTorch on the CPU, with which this script can be tried where there is no GPU."""
-    if name == "cuda":
-        return name
-    import array_api_compat.torch as namespace
-    import torch
-
-    return Device(namespace, torch.device("cpu"), "cpu")
+    return name if name == "cuda" else by_torch(torch_device("cpu"))
 
 
 def others(X: np.ndarray, D: np.ndarray, device: Any, rounds: int) -> None:
@@ -90,15 +85,17 @@ def others(X: np.ndarray, D: np.ndarray, device: Any, rounds: int) -> None:
     print("\n| kernel | CPU, seconds | device, seconds | ratio | largest difference |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, compute in kernels.items():
-        expected, found, seconds = compute(), np.empty(0), []
+        results, seconds = [], []
         for place in ["cpu", device]:
             with on_device(place):
-                found, times = compute(), []
+                results.append(compute())
+                times = []
                 for _ in range(rounds):
                     began = time.perf_counter()
-                    found = compute()
+                    compute()
                     times.append(time.perf_counter() - began)
             seconds.append(float(np.median(times)))
+        expected, found = results
         difference = np.abs(found - expected).max() / np.abs(expected).max()
         print(
             f"| {name} | {seconds[0]:.3f} | {seconds[1]:.3f} | {seconds[0] / seconds[1]:.1f} | {difference:.0e} |",

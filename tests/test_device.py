@@ -17,7 +17,7 @@ import zsl.inference.blocks
 import zsl.sparse.kernels.products as products
 from zsl import CoupledDictionaries, UserError, ZeroShotClassifier
 from zsl.data.preprocess import Preprocess
-from zsl.device import CPU, Device, current, on_device
+from zsl.device import CPU, Device, by_torch, current, on_device
 from zsl.graph import neighbours, normalised, solve_spreading
 from zsl.inference.entropy import entropy, entropy_gradient, log_mean_assignment
 from zsl.inference.mixture import expectation_maximisation, mixture, spread_features
@@ -35,9 +35,7 @@ STRICT = Device(strict, strict.Device("device1"), strict.Device("CPU_DEVICE"))
 
 def torch_on_cpu():
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[torch]'")
-    import array_api_compat.torch as namespace
-
-    return Device(namespace, torch.device("cpu"), "cpu")
+    return by_torch(torch.device("cpu"))
 
 
 @pytest.fixture(params=["strict", "torch"])

@@ -62,7 +62,7 @@ class Device:
         if self.is_cpu:
             return x
         if self.is_torch and not x.flags.writeable:
-            x = x.copy()  # PyTorch warns of arrays that it could not write to
+            x = x.copy()  # PyTorch warns if it gets a read-only array
         return self.xp.asarray(x, device=self.place)
 
     def get(self, x: Any) -> Array:
@@ -97,7 +97,8 @@ _chosen: DeviceName | Device = "auto"
 def on_device(device: DeviceName | Device) -> Iterator[None]:
     """Choose where large products are computed while the context is open, for the whole process.
 
-    Contexts of several threads must not overlap: the one that ends last would leave the wrong device behind.
+    Contexts of several threads must not overlap: each sets back the device that it found, which may be another
+    thread's.
 
     Parameters
     ----------
@@ -121,14 +122,26 @@ def on_device(device: DeviceName | Device) -> Iterator[None]:
     """
     global _chosen
     if not isinstance(device, Device):
-        check_value(DeviceName, device, "device")
-    if device == "cuda":
-        torch_device("cuda")  # refused now rather than in the middle of the work
+        check_device(device)
     before, _chosen = _chosen, device
     try:
         yield
     finally:
         _chosen = before
+
+
+def check_device(name: DeviceName) -> None:
+    """Raise UserError for a name that does not exist, and for ``cuda`` without PyTorch or a GPU."""
+    check_value(DeviceName, name, "device")
+    if name == "cuda":
+        torch_device("cuda")
+
+
+def by_torch(place: Any) -> Device:
+    """PyTorch on one of its devices; on its CPU device the kernels can be tried where there is no GPU."""
+    import array_api_compat.torch as torch_namespace
+
+    return Device(torch_namespace, place, "cpu")
 
 
 def current() -> Device:
@@ -137,9 +150,7 @@ def current() -> Device:
         return _chosen
     if _chosen != "cuda":
         return CPU
-    import array_api_compat.torch as torch_namespace
-
-    return Device(torch_namespace, torch_device("cuda"), "cpu")
+    return by_torch(torch_device("cuda"))
 
 
 def torch_device(name: DeviceName | None = None) -> Any:

@@ -96,7 +96,7 @@ def _approximate(V: Array, k: int) -> Neighbours:
     order = np.argsort(distance, axis=1, kind="stable")[:, :k]
     index = np.take_along_axis(index, order, axis=1)
     missing = np.isinf(np.take_along_axis(distance, order, axis=1))
-    distance = _distances(V, index)  # again, because the search's own are rounded
+    distance = _distances(V, index)  # the search has rounded its own distances to single precision
     distance[missing] = np.inf
     recall = _recall(V, distance)
     log.info("%d approximate neighbours of each of %d nodes, recall %.4f on a sample", k, n, recall)

@@ -112,7 +112,7 @@ def main() -> None:
         check_own_files(arguments)
     except (UserError, MemoryError) as refused:
         _fail(refused)
-    except Exception as refused:
+    except (Exception, KeyboardInterrupt) as refused:
         _end(refused, sys.argv[1:], in_sweep=False)
     sys.argv[1:] = arguments
     if any(word.startswith("allow_targets=") for word in arguments) and not {"", os.getcwd()} & set(sys.path):
@@ -153,11 +153,7 @@ def _estimate(arguments: list[str]) -> None:
     from zsl.experiment.estimate import estimate_run
 
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
-    try:
-        print(estimate_run([word for word in arguments if word != "--"]))
-    except KeyboardInterrupt:
-        print("zsl: interrupted; nothing was kept.", file=sys.stderr)
-        sys.exit(130)
+    print(estimate_run([word for word in arguments if word != "--"]))
 
 
 def _end(error: BaseException, arguments: list[str], *, in_sweep: bool) -> NoReturn:

@@ -213,7 +213,7 @@ def coding_seconds(m: Machine, s: work.Shape, n: float, p: int, k: float, kind: 
     by_admm = prefers_admm(n, s.r, k_start or k)
     terms = work.coding(n, p, s.r, k, m.product32 if single else m.product, m.product32, by_admm, atoms)
     name = coding_name(by_admm, kind)
-    terms[:-1] *= pieces  # the constant is that of the whole pass
+    terms[:-1] *= pieces  # the last term, a constant, is paid once for all pieces
     factor = m.rates[f"single {'cold' if kind in COLD else 'warm'}"][0] if single and not by_admm else 1.0
     return float(np.dot(m.rates[name], terms)) * factor
 

@@ -74,7 +74,7 @@ def estimate_run(overrides: Iterable[str]) -> str:
     shape, stages, notes = _sizes(setup, data)
     if not shape.K:
         return "\n".join(
-            [_table([Part("load", seconds, peak_rss_mb() * 1e6, "measured now")]), _sizes_of(shape), *notes]
+            [_table([Part("load", seconds, peak_rss_mb() * 2**20, "measured now")]), _sizes_of(shape), *notes]
         )
     constants = machine()
     if setup.config["tracking"]["name"] != "none":

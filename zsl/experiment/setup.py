@@ -17,7 +17,7 @@ from zsl.config.objects import build, locate
 from zsl.data.load import load_table, load_transforms
 from zsl.data.subsets import AtLeastOne, subset
 from zsl.data.table import ImageTable, Split
-from zsl.device import DeviceName, torch_device
+from zsl.device import check_device
 from zsl.errors import UserError
 from zsl.experiment.search import Tuning
 from zsl.inference import Inference
@@ -105,9 +105,7 @@ def checked(cfg: DictConfig) -> Setup:
     check_nodes(config)
     check_value(Seed, config["seed"], "seed")
     check_value(Count | None, config["threads"], "threads")
-    check_value(DeviceName, config["device"], "device")
-    if config["device"] == "cuda":
-        torch_device("cuda")  # refused before anything is read
+    check_device(config["device"])
     for name in ("skip_existing", "save_model", "save_predictions", "figures"):
         check_value(bool, config[name], name)
     check_value(Literal["single", "double"], config["save_precision"], "save_precision")

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from operator import add
 from typing import Any
 
 import numba
@@ -60,7 +61,7 @@ class Chunks:
             raise UserError(f"{name} is empty (shape {X.shape}); at least one row and one column are needed.")
         self.client, self.allow_nan = _client(name), allow_nan
         self.name, self.shape = name, tuple(map(int, X.shape))
-        self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+        self.dtype = _precision(X)
         self.starts = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
         self.blocks = list(X.to_delayed().ravel())
 
@@ -167,7 +168,7 @@ def without_missing(X: Any, name: str) -> Any:
     from dask import delayed
 
     X = by_rows(X, name)
-    dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+    dtype = _precision(X)
     call = delayed(_checked, name="check", pure=False)
     starts = np.concatenate([[0], np.cumsum(X.chunks[0])])
     parts = [
@@ -181,9 +182,14 @@ def _from_row(name: str, start: int) -> str:
     return f"{name} (from row {start})"
 
 
-def _checked(X: Array, dtype: Any, name: str) -> Array:
-    X = np.asarray(X, dtype=dtype)
-    check_no_overflow(X, name, allow_tiny=True)
+def _precision(X: Any) -> Any:
+    return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+
+
+def _checked(X: Array, dtype: Any, name: str | None) -> Array:
+    X = np.ascontiguousarray(X, dtype=dtype)
+    if name is not None:
+        check_no_overflow(X, name, allow_tiny=True)
     return X
 
 
@@ -221,13 +227,12 @@ def encode_chunks(coding: Callable[..., Any], X: Any, D: Array, init: Any = None
     from dask import delayed
 
     X = without_missing(X, "X")
-    dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
     starts = [None] * X.numblocks[0] if init is None else list(init.rechunk((X.chunks[0], -1)).to_delayed().ravel())
     shared = delayed(D, pure=False, traverse=False)
     call = delayed(_encode, name="sparse_encode", pure=False)
     found = [call(coding, block, shared, start) for block, start in zip(X.to_delayed().ravel(), starts)]
-    meta = sp.csr_array((0, 0), dtype=dtype)
-    A = [da.from_delayed(part[0], (int(n), len(D)), dtype, meta=meta) for part, n in zip(found, X.chunks[0])]
+    meta = sp.csr_array((0, 0), dtype=X.dtype)
+    A = [da.from_delayed(part[0], (int(n), len(D)), X.dtype, meta=meta) for part, n in zip(found, X.chunks[0])]
     gap = [da.from_delayed(part[1], (int(n),), np.float64) for part, n in zip(found, X.chunks[0])]
     return da.concatenate(A), da.concatenate(gap), delayed(max)([part[2] for part in found])
 
@@ -318,10 +323,7 @@ def _encode(coding: Callable[..., Any], X: Array, D: Array, init: Any) -> tuple[
 
 
 def _sum(parts: list[Any]) -> Any:
-    out = parts[0]
-    for part in parts[1:]:
-        out = out + part
-    return out
+    return reduce(add, parts)
 
 
 class _Sealed:
@@ -344,7 +346,5 @@ def _on_chunk(
 ) -> Any:
     """Run in a worker: check a chunk and call ``function`` on it."""
     with one_thread():
-        X = np.ascontiguousarray(X, dtype=dtype)
-        if name is not None:
-            check_no_overflow(X, name, allow_tiny=True)
+        X = _checked(X, dtype, name)
         return function(X, argument, *(s.value if isinstance(s, _Sealed) else s for s in shared))

@@ -121,7 +121,7 @@ def _on_cpu(H: Array) -> Callable[[Array], Array]:
 
 
 def _on_device(here: Device, H: Array) -> Callable[[Array], Array]:
-    """What :func:`_on_cpu` does, on another device, where a second factorisation costs less than code to keep one."""
+    """What :func:`_on_cpu` does, on a GPU; H is factored in each call, since the standard has no triangular solver."""
     xp, there = here.xp, here.put(H)
     try:
         inverse = xp.linalg.inv(there)

@@ -69,7 +69,7 @@ def read_names(path: str | Path) -> Array | None:
     Raises
     ------
     UserError
-        For another kind of file: files of the other kinds hold features alone.
+        If ``path`` is no ``.zarr`` folder, because files of other kinds hold no class names.
     """
     path = Path(path).expanduser()
     if path.suffix.lower() != ".zarr":
@@ -89,7 +89,7 @@ def read_zarr(path: Path, *, features: bool = False) -> dict[str, Array]:
 
     with reading(path, "Zarr group"):
         group = zarr.open(path, mode="r")
-        if not isinstance(group, zarr.Group):  # the features alone
+        if not isinstance(group, zarr.Group):  # an array without a group has no labels beside it
             return {"features": np.asarray(group)} if features else {}
         return {name: np.asarray(array) for name, array in group.arrays() if features or name != "features"}
 
