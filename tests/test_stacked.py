@@ -68,13 +68,16 @@ def test_aware_codes_are_the_same_for_any_number_of_threads_and_any_blocks(rng, 
     Z = rng.standard_normal((4, 6)).astype(dtype)
     A = sparse_encode(X, Dx, 0.5).A
 
-    def run():
-        return aware_codes(X, Dx, Dz, Z, A, 0.5, 0.3, 0.5, kernel="gaussian", tol=1e-7, max_iter=40)[0]
+    def descend():
+        return aware_codes(X, Dx, Dz, Z, A, 0.5, 0.3, 0.5, kernel="gaussian", tol=1e-7, max_iter=40)
 
-    for_any_number_of_threads(run)
-    whole = run()
+    for_any_number_of_threads(lambda: descend()[0])
+    whole, report = descend()
     assert whole.dtype == dtype
     assert np.abs(whole - A).max() > 0.01
     monkeypatch.setattr("zsl.inference.attributes._BLOCK", 7)
-    # Blocks round differently, and where the objective is flat a code is known to the root of its precision.
-    assert_allclose(run(), whole, atol=max(1e-4, np.sqrt(np.finfo(dtype).eps)))
+    # Blocks round differently. Where the objective is flat, codes of one objective may differ by more than its precision.
+    blocks, blocks_report = descend()
+    if dtype == np.float64:
+        assert_allclose(blocks, whole, atol=1e-4)
+    assert_allclose(blocks_report["objective_after"], report["objective_after"], rtol=20 * np.finfo(np.float32).eps)

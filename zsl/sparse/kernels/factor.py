@@ -26,6 +26,42 @@ def padded(k):
 
 
 @njit(fastmath=FAST, error_model="numpy")
+def forward(U, inverse, k, b):
+    """``b <- b R^-1`` in place; zero at the atoms that are left out."""
+    end = padded(k)
+    for i in range(k, end):
+        b[i] = 0
+    for i in range(k):
+        u, rest = U[i, i // PAD * PAD : end], b[i // PAD * PAD : end]
+        f = b[i] * inverse[i]
+        for j in range(len(u)):
+            rest[j] -= f * u[j]
+        b[i] = f
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _append_one(G, S, k, U, d, inverse, floor):
+    """Extend the factor by its last column alone; the empty row of the new atom is work space meanwhile."""
+    m = k - 1
+    g, b = G[S[m]], U[m, : padded(m)]
+    pivot = g[S[m]]
+    for i in range(m):
+        b[i] = g[S[i]]
+    forward(U, inverse, m, b)
+    for i in range(m):
+        pivot -= b[i] * b[i]
+    if pivot > floor * g[S[m]]:
+        d[m] = np.sqrt(pivot)
+        inverse[m] = 1 / d[m]
+    else:
+        d[m] = 0
+        inverse[m] = 0
+    for i in range(m):
+        U[i, m] = b[i] if inverse[m] > 0 else 0
+        b[i] = 0
+
+
+@njit(fastmath=FAST, error_model="numpy")
 def append(G, S, first, k, U, d, inverse, floor):
     """Extend the Cholesky factor of ``G[S, S]`` from its first ``first`` columns to ``k``.
 
@@ -36,6 +72,9 @@ def append(G, S, first, k, U, d, inverse, floor):
         row = U[i, first:end] if i < first else U[i, :end]
         for j in range(len(row)):
             row[j] = 0
+    if k - first == 1:
+        _append_one(G, S, k, U, d, inverse, floor)
+        return
     for j in range(first, k):
         g = G[S[j]]
         for i in range(j + 1):
@@ -142,21 +181,21 @@ def remove(gone, S, s, a, v, k, U, d, inverse, w, is_in):
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def solve_factored(U, inverse, k, b):
-    """``b <- (R'R)^-1 b`` in place; zero at the atoms that are left out."""
+def backward(U, inverse, k, b):
+    """``b <- R^-1 b`` in place; zero at the atoms that are left out."""
     end = padded(k)
-    f = b[0] * 0
     for i in range(k, end):
         b[i] = 0
-    for i in range(k):
-        u, rest = U[i, i // PAD * PAD : end], b[i // PAD * PAD : end]
-        f = b[i] * inverse[i]
-        for j in range(len(u)):
-            rest[j] -= f * u[j]
-        b[i] = f
     for i in range(k - 1, -1, -1):
         u, rest = U[i, i // PAD * PAD : end], b[i // PAD * PAD : end]
-        total = f * 0
+        total = b[0] * 0
         for j in range(len(u)):
             total += u[j] * rest[j]
         b[i] = (b[i] - total) * inverse[i]
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def solve_factored(U, inverse, k, b):
+    """``b <- (R'R)^-1 b`` in place; zero at the atoms that are left out."""
+    forward(U, inverse, k, b)
+    backward(U, inverse, k, b)

@@ -14,11 +14,13 @@ from numba import prange
 
 from zsl.checks import Array
 from zsl.sparse.kernels.compiled import njit
-from zsl.sparse.kernels.factor import append, remove, solve_factored
-from zsl.sparse.kernels.search import correlations, largest
+from zsl.sparse.kernels.factor import FAST, PAD, append, backward, forward, remove
+from zsl.sparse.kernels.search import correlations
 
 # Rows whose correlations with the atoms are held at once.
 _BLOCK = 8192
+# Kinks after which the correlations are computed from the code, because each step adds its rounding error.
+_REFRESH = 32
 
 
 def follow(X: Array, D: Array, lam: float, max_iter: int) -> tuple[Array, int]:
@@ -42,67 +44,96 @@ def follow(X: Array, D: Array, lam: float, max_iter: int) -> tuple[Array, int]:
     return A, int(steps.max())
 
 
-@njit(error_model="numpy")
-def _follow(G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_in, gone, banned, U, d, inverse):
+@njit(fastmath=FAST, error_model="numpy")
+def _next_entry(q, u, t, longest, free, rates):
+    """The step below ``longest`` at which ``|q + step u|`` of a free atom first equals ``t - step``, and that atom.
+
+    The atom is -1 if no free atom gets there. ``free`` (r,) is 1 or 0, and ``rates`` (r,) is work space.
+    """
+    tiny = longest * 1e-30
+    # One over each step is computed, which needs no branch, so that the loop becomes vector instructions.
+    for j in range(len(q)):
+        rates[j] = max((1 + u[j]) / max(t - q[j], tiny), (1 - u[j]) / max(t + q[j], tiny)) * free[j]
+    most, enter = 1 / longest, -1
+    for j in range(len(q)):
+        if rates[j] > most:
+            most, enter = rates[j], j
+    return 1 / most if enter >= 0 else longest, enter
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _next_exit(a, v, s, k, longest):
+    """The step below ``longest`` at which a value ``a + step v`` first loses its sign s, and its place, or -1."""
+    tiny = longest * 1e-30
+    most, leave = 1 / longest, -1
+    for i in range(k):
+        rate = -v[i] * s[i] / max(a[i] * s[i], tiny)
+        if rate > most:
+            most, leave = rate, i
+    return 1 / most if leave >= 0 else longest, leave
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _follow(G, c, target, max_iter, floor, code, floats, S, is_in, gone, U):
     """Write the code at penalty ``target`` to ``code`` and return the number of kinks; the rest is work space.
 
     An atom that depends on the support when it would enter is left out. That is exact for a duplicate; for other atoms
     the caller sees the error in the gap.
     """
     r = len(c)
+    q, u, zero, free, rates = floats[0, :r], floats[1, :r], floats[2, :r], floats[3, :r], floats[4, :r]
+    s, a, v, y, w, d, inverse = floats[5], floats[6], floats[7], floats[8], floats[9], floats[10], floats[11]
+    t, k, steps, enter, left = c[0] * 0, 0, 0, -1, -1
     for j in range(r):
-        code[j], zero[j], is_in[j], banned[j] = 0, 0, False, not G[j, j] > 0
-    correlations(G, c, S, a, 0, q)
-    t = largest(q)
-    k, steps, enter = 0, 0, -1
-    for j in range(r):
-        if abs(q[j]) == t and not banned[j]:
-            enter = j
-    left = -1
+        code[j], zero[j], is_in[j], q[j] = 0, 0, False, c[j]
+        free[j] = 1 if G[j, j] > 0 else 0
+        if abs(q[j]) * free[j] > t:
+            t, enter = abs(q[j]), j
     while t > target and steps < max_iter:
         if enter >= 0:
             S[k], a[k], s[k] = enter, 0, 1 if q[enter] > 0 else -1
             append(G, S, k, k + 1, U, d, inverse, floor)
-            if inverse[k] == 0:
-                banned[enter] = True
-                # The column of this atom in the factor is zero, and its row is not read again.
-            else:
+            free[enter] = 0
+            # The column of an atom that depends on others is zero in the factor, and its row is not read again.
+            if inverse[k] > 0:
                 is_in[enter] = True
+                y[k] = s[k]
+                for i in range(k):
+                    y[k] -= U[i, k] * y[i]
+                y[k] *= inverse[k]
                 k += 1
         if k == 0:
             break
+        # v changes the values, and u the correlations, as the penalty falls by one.
         for i in range(k):
-            v[i] = s[i]
-        solve_factored(U, inverse, k, v)
-        # u = v G_S: the rate at which the correlations fall.
+            v[i] = y[i]
+        backward(U, inverse, k, v)
         correlations(G, zero, S, v, k, u)
-        step, enter, leave = t - target, -1, -1
-        for i in range(k):
-            if v[i] * s[i] < 0 and -a[i] / v[i] < step:
-                step, leave = max(-a[i] / v[i], 0 * step), i
-        for j in range(r):
-            if is_in[j] or banned[j] or j == left:
-                continue
-            # u has the opposite sign: q falls by step * (-u).
-            rise, fall = 1 + u[j], 1 - u[j]
-            if rise > 0 and (t - q[j]) / rise < step:
-                step, enter, leave = max((t - q[j]) / rise, 0 * step), j, -1
-            if fall > 0 and (t + q[j]) / fall < step:
-                step, enter, leave = max((t + q[j]) / fall, 0 * step), j, -1
+        step, enter = _next_entry(q, u, t, t - target, free, rates)
+        step, leave = _next_exit(a, v, s, k, step)
+        steps += 1
+        t -= step
         for i in range(k):
             a[i] += step * v[i]
-        t -= step
-        left = -1
+        for j in range(r):
+            q[j] += step * u[j]
+        if left >= 0:
+            free[left] = 1
+            left = -1
         if leave >= 0:
-            left = S[leave]
+            # Its correlation is as large as the penalty, so that this atom would enter again at once.
+            enter, left = -1, S[leave]
             for i in range(k):
                 gone[i] = i == leave
             k, right = remove(gone, S, s, a, v, k, U, d, inverse, w, is_in)
             append(G, S, right, k, U, d, inverse, floor)
-        correlations(G, c, S, a, k, q)
-        steps += 1
-        if enter < 0 and leave < 0:
-            break
+            for i in range(k):
+                y[i] = s[i]
+            forward(U, inverse, k, y)
+        elif enter < 0:
+            t = target
+        if steps % _REFRESH == 0:
+            correlations(G, c, S, a, k, q)
     for i in range(k):
         code[S[i]] = a[i]
     return steps
@@ -111,15 +142,11 @@ def _follow(G, c, target, max_iter, floor, code, q, u, zero, S, s, a, v, w, is_i
 @njit(parallel=True)
 def _follow_rows(G, C, target, max_iter, floor, A, steps, n_threads):
     n, r = C.shape
-    width = r + 48
-    floats = np.empty((n_threads, 9, width), C.dtype)
-    flags = np.empty((n_threads, 3, width), np.bool_)
+    width = r + 3 * PAD
+    floats = np.empty((n_threads, 12, width), C.dtype)
+    flags = np.empty((n_threads, 2, width), np.bool_)
     S = np.empty((n_threads, width), np.int64)
     U = np.empty((n_threads, width, width), C.dtype)
     for w in prange(n_threads):
-        f = floats[w]
         for i in range(w, n, n_threads):
-            steps[i] = _follow(
-                G, C[i], target, max_iter, floor, A[i], f[0, :r], f[1, :r], f[2, :r], S[w], f[3], f[4],
-                f[5], f[6], flags[w, 0], flags[w, 1], flags[w, 2], U[w], f[7], f[8],
-            )  # fmt: skip
+            steps[i] = _follow(G, C[i], target, max_iter, floor, A[i], floats[w], S[w], flags[w, 0], flags[w, 1], U[w])
