@@ -76,7 +76,7 @@ def test_aware_codes_are_the_same_for_any_number_of_threads_and_any_blocks(rng, 
     assert whole.dtype == dtype
     assert np.abs(whole - A).max() > 0.01
     monkeypatch.setattr("zsl.inference.attributes._BLOCK", 7)
-    # Blocks round differently. Where the objective is flat, codes of one objective may differ by more than its precision.
+    # Blocks round differently, and where the objective is flat, codes of one objective differ by more than rounding.
     blocks, blocks_report = descend()
     if dtype == np.float64:
         assert_allclose(blocks, whole, atol=1e-4)
