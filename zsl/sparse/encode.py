@@ -16,7 +16,6 @@ from numpy.typing import DTypeLike
 from zsl.checks import Array, Count, NonNegative, Positive, as_matrix, check_arguments, check_no_overflow, row_squares
 from zsl.errors import UserError
 from zsl.sparse.chunks import by_rows, encode_chunks, is_chunked
-from zsl.sparse.kernels.products import check_not_forked
 from zsl.sparse.problem import Codes, largest_penalty
 
 # The kernels count iterations in at least 32 bits.
@@ -78,7 +77,7 @@ def sparse_encode(
     Raises
     ------
     UserError
-        For an unknown solver, wrong shapes, NaN or inf, ``lam < 0``, or in a process that was forked while threads ran.
+        For an unknown solver, wrong shapes, NaN or inf, or ``lam < 0``.
 
     Examples
     --------
@@ -87,7 +86,6 @@ def sparse_encode(
     >>> codes.A, bool(codes.gap.max() < 1e-6)
     (array([[2.5, 0. ]]), True)
     """
-    check_not_forked()
     check_arguments(sparse_encode, {"lam": lam, "tol": tol, "max_iter": max_iter, "rough": rough})
     if is_chunked(X):
         settings = {"lam": lam, "solver": solver, "tol": tol, "max_iter": max_iter, "rough": rough}

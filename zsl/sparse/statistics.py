@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from numba import prange
 
 from zsl.checks import Array
 from zsl.device import current
 from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.products import gram, product
 from zsl.sparse.kernels.residuals import is_dense
+from zsl.sparse.kernels.threads import spread
 from zsl.sparse.problem import row_blocks
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
+# Another thread pays from about so many atoms on.
+_FEW_ATOMS = 32
 
 
 def accumulate(A: sp.csr_array, X: Array, AtA: Array, AtX: Array | None, *, keep: float, add: float) -> None:
@@ -46,16 +48,17 @@ def accumulate(A: sp.csr_array, X: Array, AtA: Array, AtX: Array | None, *, keep
                 AtX += product(transposed, X[rows]) * AtX.dtype.type(add)
         return
     columns = A.tocsc()
-    _add_gram(A.indptr, A.indices, A.data, columns.indptr, columns.indices, columns.data, AtA, keep, add)
+    by_atom = columns.indptr, columns.indices, columns.data
+    spread(_add_gram, len(AtA), _FEW_ATOMS, A.indptr, A.indices, A.data, *by_atom, AtA, keep, add)
     if AtX is not None:
         weight = AtX.dtype.type
-        _add_products(columns.indptr, columns.indices, columns.data, X, AtX, weight(keep), weight(add))
+        spread(_add_products, len(AtX), _FEW_ATOMS, *by_atom, X, AtX, weight(keep), weight(add))
 
 
 # Each task is one atom, so one thread sums every entry of a result, in the order of the rows.
-@njit(parallel=True, fastmath=_FAST)
-def _add_gram(start, columns, values, begin, rows, weights, AtA, keep, add):
-    for j in prange(len(AtA)):
+@njit(nogil=True, fastmath=_FAST)
+def _add_gram(first, step, start, columns, values, begin, rows, weights, AtA, keep, add):
+    for j in range(first, len(AtA), step):
         out = AtA[j]
         for m in range(len(out)):
             out[m] *= keep
@@ -65,9 +68,9 @@ def _add_gram(start, columns, values, begin, rows, weights, AtA, keep, add):
                 out[columns[m]] += a * values[m]
 
 
-@njit(parallel=True, fastmath=_FAST)
-def _add_products(begin, rows, weights, X, AtX, keep, add):
-    for j in prange(len(AtX)):
+@njit(nogil=True, fastmath=_FAST)
+def _add_products(first, step, begin, rows, weights, X, AtX, keep, add):
+    for j in range(first, len(AtX), step):
         out = AtX[j]
         for m in range(len(out)):
             out[m] *= keep

@@ -1,1 +1,1 @@
-"""Compiled (numba) kernels of sparse coding, and matrix products on numba's threads."""
+"""Compiled (numba) kernels of sparse coding, and matrix products on several threads."""

@@ -8,72 +8,46 @@ numba's cache notices a change to this file only. After a change to the kernels 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
-from numba import prange
 
 from zsl.checks import Array
 from zsl.sparse.kernels.certificate import certified_gap
 from zsl.sparse.kernels.compiled import njit
-from zsl.sparse.kernels.factor import PAD
 from zsl.sparse.kernels.products import gram, product
-from zsl.sparse.kernels.search import solve_row, workspace
+from zsl.sparse.kernels.search import new_workspace, solve_row
+from zsl.sparse.kernels.threads import few_rows, spread
 from zsl.sparse.problem import largest_penalty
 
 # Rows whose correlations with the atoms are held at once.
 _BLOCK = 8192
 
 
-def _solve_rows(X, D, G, C, xx, t, exact_t, tol, max_iter, floor, error, A, gap, rounds, n_threads):
-    """Write the codes of all rows to ``A``; thread ``w`` of ``n_threads`` takes every ``n_threads``-th row.
+@njit(nogil=True)
+def _solve_rows(first, step, X, D, G, C, xx, t, exact_t, tol, max_iter, floor, error, A, gap, rounds):
+    """Write the codes of every ``step``-th row to ``A``, and their certified gaps.
 
-    The search uses the penalty ``t`` in its own dtype, the certificate ``exact_t`` in float64. The work space is
-    allocated once, before the parallel loop.
+    The search uses the penalty ``t`` in its own dtype, the certificate ``exact_t`` in float64.
     """
     n, r = C.shape
-    width = r + 3 * PAD
-    floats = np.empty((n_threads, 10, width), C.dtype)
-    ints = np.empty((n_threads, 3, width), np.int64)
-    counts = np.empty((n_threads, 64), np.int64)
-    flags = np.empty((n_threads, 2, width), np.bool_)
-    U = np.empty((n_threads, width, width), C.dtype)
-    residual = np.empty((n_threads, D.shape[1]), np.float64)
-    norms = np.empty(r, np.float64)
+    work, code = new_workspace(C), np.empty(r, C.dtype)
+    residual, norms = np.empty(D.shape[1], np.float64), np.empty(r, np.float64)
     for j in range(r):
         norms[j] = np.sqrt(G[j, j])
-    for w in prange(n_threads):
-        code, work = floats[w, 9, :r], workspace(floats[w], ints[w], flags[w], U[w], counts[w], r)
-        for i in range(w, n, n_threads):
-            for j in range(r):
-                code[j] = A[i, j]
-            rounds[i], k, _ = solve_row(G, C[i], xx[i], D.shape[1], t, tol * xx[i] / 2, max_iter, floor, code, work)
-            gap[i] = certified_gap(X[i], D, norms, exact_t, work.S, work.a, k, work.q, error, residual[w], work.gone)
-            for j in range(r):
-                A[i, j] = code[j]
+    for i in range(first, n, step):
+        for j in range(r):
+            code[j] = A[i, j]
+        rounds[i], k, _ = solve_row(G, C[i], xx[i], D.shape[1], t, tol * xx[i] / 2, max_iter, floor, code, work)
+        gap[i] = certified_gap(X[i], D, norms, exact_t, work.S, work.a, k, work.q, error, residual, work.gone)
+        for j in range(r):
+            A[i, j] = code[j]
 
 
-_solve_rows_parallel = njit(parallel=True)(_solve_rows)
-# Starting a parallel region costs more than a single row does.
-_solve_rows_serial = njit()(_solve_rows)
-
-
-def _search_rows(G, C, xx, p, t, tol, max_iter, floor, A, gap, n_threads):
-    """Write the codes of all rows to ``A``, and their gaps, which are estimated from products and not certified."""
-    n, r = C.shape
-    width = r + 3 * PAD
-    floats = np.empty((n_threads, 9, width), C.dtype)
-    ints = np.empty((n_threads, 3, width), np.int64)
-    counts = np.empty((n_threads, 64), np.int64)
-    flags = np.empty((n_threads, 2, width), np.bool_)
-    U = np.empty((n_threads, width, width), C.dtype)
-    for w in prange(n_threads):
-        work = workspace(floats[w], ints[w], flags[w], U[w], counts[w], r)
-        for i in range(w, n, n_threads):
-            _, _, gap[i] = solve_row(G, C[i], xx[i], p, t, tol * xx[i] / 2, max_iter, floor, A[i], work)
-
-
-_search_rows_parallel = njit(parallel=True)(_search_rows)
-_search_rows_serial = njit()(_search_rows)
+@njit(nogil=True)
+def _search_rows(first, step, G, C, xx, p, t, tol, max_iter, floor, A, gap):
+    """Write the codes of every ``step``-th row to ``A``, and their gaps, estimated from products and not certified."""
+    work = new_workspace(C)
+    for i in range(first, len(C), step):
+        _, _, gap[i] = solve_row(G, C[i], xx[i], p, t, tol * xx[i] / 2, max_iter, floor, A[i], work)
 
 
 def search(G: Array, C: Array, xx: Array, p: int, t: float, A: Array, tol: float, max_iter: int) -> Array:
@@ -95,9 +69,8 @@ def search(G: Array, C: Array, xx: Array, p: int, t: float, A: Array, tol: float
     max_iter : int
     """
     gap = np.empty(len(C))
-    n_threads = min(numba.get_num_threads(), len(C))
-    run = _search_rows_serial if n_threads == 1 else _search_rows_parallel
-    run(G, C, xx, p, t, tol, max_iter, 64 * float(np.finfo(np.float64).eps), A, gap, n_threads)
+    floor = 64 * float(np.finfo(np.float64).eps)
+    spread(_search_rows, len(C), few_rows(len(G)), G, C, xx, p, t, tol, max_iter, floor, A, gap)
     return gap
 
 
@@ -117,9 +90,8 @@ def solve_in(dtype: type, X: Array, D: Array, lam: float, A: Array, tol: float, 
     for start in range(0, len(X), _BLOCK):
         rows = slice(start, start + _BLOCK)
         C = product(X[rows].astype(dtype, copy=False), Dw.T)
-        n_threads = min(numba.get_num_threads(), len(C))
-        (_solve_rows_serial if n_threads == 1 else _solve_rows_parallel)(
-            X[rows], D, G, C, xx[rows], dtype(min(t, largest_penalty(dtype))), t, aim, max_iter, dtype(64 * eps), error,
-            A[rows], gap[rows], rounds[rows], n_threads,
+        spread(
+            _solve_rows, len(C), few_rows(r), X[rows], D, G, C, xx[rows], dtype(min(t, largest_penalty(dtype))), t, aim,
+            max_iter, dtype(64 * eps), error, A[rows], gap[rows], rounds[rows],
         )  # fmt: skip
     return np.maximum(gap, 0.0) * (2 / p), int(rounds.max())

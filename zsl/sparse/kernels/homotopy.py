@@ -8,14 +8,13 @@ path has a kink wherever an atom enters or leaves; the algorithm goes from kink 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
-from numba import prange
 
 from zsl.checks import Array
 from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.factor import FAST, PAD, append, backward, forward, remove
 from zsl.sparse.kernels.search import correlations
+from zsl.sparse.kernels.threads import few_rows, spread
 
 # Rows whose correlations with the atoms are held at once.
 _BLOCK = 8192
@@ -36,10 +35,8 @@ def follow(X: Array, D: Array, lam: float, max_iter: int) -> tuple[Array, int]:
     steps = np.zeros(len(X), np.int64)
     for start in range(0, len(X), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        _follow_rows(
-            G, X[rows] @ D.T, dtype(lam * p / (2 * r)), max_iter, dtype(64 * np.finfo(dtype).eps),
-            A[rows], steps[rows], numba.get_num_threads(),
-        )  # fmt: skip
+        C, floor = X[rows] @ D.T, dtype(64 * np.finfo(dtype).eps)
+        spread(_follow_rows, len(C), few_rows(r), G, C, dtype(lam * p / (2 * r)), max_iter, floor, A[rows], steps[rows])
     A[~np.isfinite(A).all(axis=1)] = 0
     return A, int(steps.max())
 
@@ -139,14 +136,11 @@ def _follow(G, c, target, max_iter, floor, code, floats, S, is_in, gone, U):
     return steps
 
 
-@njit(parallel=True)
-def _follow_rows(G, C, target, max_iter, floor, A, steps, n_threads):
+@njit(nogil=True)
+def _follow_rows(first, step, G, C, target, max_iter, floor, A, kinks):
     n, r = C.shape
     width = r + 3 * PAD
-    floats = np.empty((n_threads, 12, width), C.dtype)
-    flags = np.empty((n_threads, 2, width), np.bool_)
-    S = np.empty((n_threads, width), np.int64)
-    U = np.empty((n_threads, width, width), C.dtype)
-    for w in prange(n_threads):
-        for i in range(w, n, n_threads):
-            steps[i] = _follow(G, C[i], target, max_iter, floor, A[i], floats[w], S[w], flags[w, 0], flags[w, 1], U[w])
+    floats, flags = np.empty((12, width), C.dtype), np.empty((2, width), np.bool_)
+    S, U = np.empty(width, np.int64), np.empty((width, width), C.dtype)
+    for i in range(first, n, step):
+        kinks[i] = _follow(G, C[i], target, max_iter, floor, A[i], floats, S, flags[0], flags[1], U)

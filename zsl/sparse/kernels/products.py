@@ -1,15 +1,12 @@
-# numba's functions are typed by their arguments.
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-"""Matrix products on numba's threads instead of BLAS's, or on a GPU (:mod:`zsl.device`).
+"""Matrix products on the threads of the compiled kernels instead of BLAS's, or on a GPU (:mod:`zsl.device`).
 
-OpenBLAS keeps its own threads spinning for a while after a product, on the cores that the next numba kernel wants,
-which slows that kernel down. Here every strip of rows is one single-threaded BLAS call, and numba distributes the
-strips over its threads. ``docs/sparse-coding.md`` has the measurements.
+OpenBLAS keeps its own threads spinning for a while after a product, on the cores that the next kernel wants, which
+slows that kernel down. Here every strip of rows is one single-threaded BLAS call. ``docs/sparse-coding.md`` has the
+measurements.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,16 +14,13 @@ from functools import lru_cache
 
 import numpy as np
 
-# numba's products call scipy's BLAS, which must be loaded here so that ``blas`` finds its threads.
+# Products in compiled kernels call scipy's BLAS, which must be loaded here so that ``blas`` finds its threads.
 import scipy.linalg.cython_blas  # noqa: F401
-from numba import prange
-from numba.np.ufunc.parallel import threading_layer
 from threadpoolctl import ThreadpoolController
 
 from zsl.checks import Array
 from zsl.device import current
-from zsl.errors import UserError
-from zsl.sparse.kernels.compiled import njit
+from zsl.sparse.kernels.threads import spread
 
 # A product of up to this many multiplications is done before a second thread has woken up.
 _SMALL = 1e8
@@ -38,31 +32,6 @@ _STRIP = 256
 # The limit on BLAS's threads belongs to the whole process: a second thread that entered while the first had set the
 # limit would save the limited value and restore that value last.
 _limited = threading.Lock()
-_is_forked = False
-
-
-def _after_fork() -> None:
-    global _is_forked
-    try:
-        _is_forked = threading_layer() == "omp"
-    except ValueError:  # no kernel has started threads yet
-        return
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def check_not_forked() -> None:
-    """Raise UserError in a process that was forked after threads of GNU OpenMP had run in its parent.
-
-    OpenMP would end such a process without an exception in Python.
-    """
-    if _is_forked:
-        raise UserError(
-            "this process was forked after OpenMP had started threads, which does not work; start workers by spawn "
-            '(multiprocessing.get_context("spawn")), or with joblib.'
-        )
 
 
 @lru_cache(maxsize=1)
@@ -84,7 +53,7 @@ def strip_rows(n: int, about: int) -> int:
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Give BLAS one thread while numba's threads call it, each for a strip of rows."""
+    """Give BLAS one thread while several threads call it, each for a strip of rows."""
     with _limited, blas().limit(limits=1, user_api="blas"):
         yield
 
@@ -118,7 +87,8 @@ def product(A: Array, B: Array) -> Array:
     with one_thread_each():
         if is_small:
             return np.matmul(A, B, out=out)
-        _strips(A, B, out, strip_rows(n, _STRIP))
+        strip = strip_rows(n, _STRIP)
+        spread(_strips, -(-n // strip), 1, A, B, out, strip)
     return out
 
 
@@ -127,10 +97,6 @@ def gram(A: Array) -> Array:
     return A @ A.T if len(A) * A.size > _LARGE and current().is_cpu else product(A, A.T)
 
 
-@njit(parallel=True)
-def _strips(A, B, out, step):
-    n = len(A)
-    for w in prange((n + step - 1) // step):
-        low = w * step
-        high = min(n, low + step)
-        np.dot(A[low:high], B, out[low:high])
+def _strips(first: int, step: int, A: Array, B: Array, out: Array, strip: int) -> None:
+    for low in range(first * strip, len(A), step * strip):
+        np.matmul(A[low : low + strip], B, out=out[low : low + strip])

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from numba import prange
 
 from zsl.checks import Array
 from zsl.sparse.kernels.compiled import njit
+from zsl.sparse.kernels.threads import few_rows, spread
 
 # Matrix products are faster if more than this share of the entries is non-zero.
 _DENSE = 0.12
@@ -39,7 +39,7 @@ def is_dense(A: Array | sp.csr_array) -> bool:
 def residuals_and_norms(X: Array, D: Array, A: sp.csr_array) -> tuple[Array, Array]:
     """``|x - aD|^2`` and ``|a|_1``, both (n,) float64, of the rows of X (n, p) with codes A (n, r)."""
     squares, norms = np.empty(len(X)), np.empty(len(X))
-    _residuals_and_norms(X, D, A.indptr, A.indices, A.data, squares, norms)
+    spread(_residuals_and_norms, len(X), few_rows(len(D)), X, D, A.indptr, A.indices, A.data, squares, norms)
     return squares, norms
 
 
@@ -93,9 +93,9 @@ def _squared_residual(x, D, atoms, a):
     return total
 
 
-@njit(parallel=True)
-def _residuals_and_norms(X, D, start, columns, values, squares, norms):
-    for i in prange(len(X)):
+@njit(nogil=True)
+def _residuals_and_norms(first, step, X, D, start, columns, values, squares, norms):
+    for i in range(first, len(X), step):
         a = values[start[i] : start[i + 1]]
         squares[i] = _squared_residual(X[i], D, columns[start[i] : start[i + 1]], a)
         norm = 0.0

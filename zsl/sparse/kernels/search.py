@@ -14,7 +14,7 @@ import numpy as np
 from zsl.checks import Array
 from zsl.sparse.kernels.certificate import gap_of_support
 from zsl.sparse.kernels.compiled import njit
-from zsl.sparse.kernels.factor import FAST, append, remove, solve_factored
+from zsl.sparse.kernels.factor import FAST, PAD, append, remove, solve_factored
 
 # Atoms that may enter a small support in one round; a larger support may grow by half.
 _QUOTA = 20
@@ -175,11 +175,16 @@ class Workspace(NamedTuple):
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def workspace(floats, ints, flags, U, counts, r):
-    """Workspace for r atoms from ``floats`` (9, m), ``ints`` (3, m), ``flags`` (2, m), U (m, m) and counts (64,)."""
+def new_workspace(like):
+    """Workspace for as many atoms as the array ``like`` (n, r) has columns, in its dtype."""
+    r = like.shape[1]
+    width = r + 3 * PAD
+    floats, ints, flags = (
+        np.empty((9, width), like.dtype), np.empty((3, width), np.int64), np.empty((2, width), np.bool_)
+    )  # fmt: skip
     return Workspace(
         floats[0, :r], floats[1, :r], ints[0], ints[1], floats[2], floats[3], floats[4], floats[5], ints[2], flags[0],
-        flags[1], U, floats[6], floats[7], floats[8], counts,
+        flags[1], np.empty((width, width), like.dtype), floats[6], floats[7], floats[8], np.empty(64, np.int64),
     )  # fmt: skip
 
 

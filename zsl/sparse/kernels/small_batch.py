@@ -14,8 +14,8 @@ import numpy as np
 from zsl.checks import Array, as_matrix
 from zsl.sparse.kernels.certificate import gap_of_residual
 from zsl.sparse.kernels.compiled import njit
-from zsl.sparse.kernels.factor import FAST, PAD
-from zsl.sparse.kernels.search import entering, largest, solve_row, workspace
+from zsl.sparse.kernels.factor import FAST
+from zsl.sparse.kernels.search import entering, largest, new_workspace, solve_row
 from zsl.sparse.problem import largest_penalty
 
 # For at most this many rows and at least this many atoms, the Gram matrix costs more than it saves.
@@ -160,20 +160,18 @@ def _solve_one(x, D, t, t_search, a, tol, max_iter, like, floor, error, batch, i
         part = np.empty((size, p), like.dtype)
         code, c = np.empty(size, like.dtype), np.empty(size, like.dtype)
         for i in range(size):
-            part[i] = D[work[i]]
+            for m in range(p):
+                part[i, m] = D[work[i], m]
             code[i] = a[work[i]]
             c[i] = _dot(x64, part[i])
         G = np.empty((size, size), like.dtype)
         _gram(part, G)
-        width = size + 3 * PAD
-        floats, ints, flags = (
-            np.empty((9, width), like.dtype), np.empty((3, width), np.int64), np.empty((2, width), np.bool_)
-        )  # fmt: skip
         if size > 0:
-            space = workspace(floats, ints, flags, np.empty((width, width), like.dtype), counts, size)
+            space = new_workspace(G)
             n, _, _ = solve_row(G, c, xx, p, t_search, 0.49 * tol * xx / 2, max_iter, floor, code, space)
             rounds += n
-        R[:] = x
+        for m in range(p):
+            R[m] = x[m]
         l1 = 0.0
         for i in range(size):
             a[work[i]] = code[i]

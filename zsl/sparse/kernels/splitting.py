@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from zsl.checks import Array
 from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.factor import FAST
 from zsl.sparse.kernels.products import one_thread_each, strip_rows
+from zsl.sparse.kernels.threads import spread
 
 # Rows of a strip, about: one thread takes a strip through all rounds. BLAS reads all of M for each strip and round, so
 # short strips would be slow.
@@ -52,19 +52,19 @@ def rounds(Q: Array, Z: Array, U: Array, M: Array, t: Array, rho: float, relax: 
         The balance of the last round: ``|a - z| / |z|`` over ``rho |change of z| / |u|``. It is large where rho is too
         small.
     """
-    number = Z.dtype.type
+    number, strip = Z.dtype.type, strip_rows(len(Z), _STRIP)
+    sums = np.zeros((-(-len(Z) // strip), 4))
     with one_thread_each():
-        sums = _rounds(Q, Z, U, M, t, number(rho), number(relax), n_rounds, strip_rows(len(Z), _STRIP)).sum(axis=0)
-    primal, change, codes, duals = np.sqrt(sums)
+        spread(_rounds, len(sums), 1, Q, Z, U, M, t, number(rho), number(relax), n_rounds, strip, sums)
+    primal, change, codes, duals = np.sqrt(sums.sum(axis=0))
     return float(np.clip(primal * duals / max(rho * change * codes, 1e-300), 1e-3, 1e3))
 
 
-@njit(parallel=True, fastmath=FAST)
-def _rounds(Q, Z, U, M, t, rho, relax, n_rounds, strip):
+@njit(nogil=True, fastmath=FAST)
+def _rounds(first, step, Q, Z, U, M, t, rho, relax, n_rounds, strip, sums):
     n, r = Z.shape
-    n_strips = (n + strip - 1) // strip
-    sums, zero = np.zeros((n_strips, 4)), rho * 0
-    for w in prange(n_strips):
+    zero = rho * 0
+    for w in range(first, len(sums), step):
         low, high = w * strip, min(n, (w + 1) * strip)
         z0 = Z[low:high].copy()
         right, a = np.empty_like(z0), np.empty_like(z0)
@@ -76,10 +76,10 @@ def _rounds(Q, Z, U, M, t, rho, relax, n_rounds, strip):
             np.dot(right, M, a)
             sums[w] = 0
             for i in range(high - low):
-                z, u, start, step, limit = Z[low + i], U[low + i], z0[i], a[i], t[low + i]
+                z, u, start, move, limit = Z[low + i], U[low + i], z0[i], a[i], t[low + i]
                 primal, change, codes, duals = zero, zero, zero, zero
                 for j in range(r):
-                    ridge, old = start[j] + step[j], z[j]
+                    ridge, old = start[j] + move[j], z[j]
                     v = rho * (relax * ridge + (1 - relax) * old) + u[j]
                     dual = min(max(v, -limit), limit)
                     new = (v - dual) / rho
@@ -92,4 +92,3 @@ def _rounds(Q, Z, U, M, t, rho, relax, n_rounds, strip):
                 sums[w, 1] += change
                 sums[w, 2] += codes
                 sums[w, 3] += duals
-    return sums

@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
-from numba import prange
 
 from zsl.checks import Array
 from zsl.sparse.kernels.certificate import gap_of_support
 from zsl.sparse.kernels.compiled import njit
 from zsl.sparse.kernels.search import correlations, largest
+from zsl.sparse.kernels.threads import few_rows, spread
 from zsl.sparse.problem import Codes, duality_gap
 
 # Rows whose correlations with the atoms are held at once.
@@ -68,14 +67,12 @@ def _solve_row(G, c, xx, t, tol, max_iter, code, q, S, a):
             sweeps += 1
 
 
-@njit(parallel=True)
-def _solve_rows(G, C, xx, t, tol, max_iter, A, sweeps, n_threads):
+@njit(nogil=True)
+def _solve_rows(first, step, G, C, xx, t, tol, max_iter, A, sweeps):
     n, r = C.shape
-    q, a = np.empty((n_threads, r), C.dtype), np.empty((n_threads, r), C.dtype)
-    S = np.empty((n_threads, r), np.int64)
-    for w in prange(n_threads):
-        for i in range(w, n, n_threads):
-            sweeps[i] = _solve_row(G, C[i], xx[i], t, tol * xx[i] / 2, max_iter, A[i], q[w], S[w], a[w])
+    q, a, S = np.empty(r, C.dtype), np.empty(r, C.dtype), np.empty(r, np.int64)
+    for i in range(first, n, step):
+        sweeps[i] = _solve_row(G, C[i], xx[i], t, tol * xx[i] / 2, max_iter, A[i], q, S, a)
 
 
 def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max_iter: int) -> Codes:
@@ -90,8 +87,6 @@ def solve(X: Array, D: Array, lam: float, *, init: Array | None, tol: float, max
     sweeps = np.zeros(len(X), np.int64)
     for start in range(0, len(X), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        _solve_rows(
-            G, X[rows] @ D.T, xx[rows], X.dtype.type(lam * p / (2 * r)), 0.98 * tol, max_iter,
-            A[rows], sweeps[rows], numba.get_num_threads(),
-        )  # fmt: skip
+        C, t = X[rows] @ D.T, X.dtype.type(lam * p / (2 * r))
+        spread(_solve_rows, len(C), few_rows(r), G, C, xx[rows], t, 0.98 * tol, max_iter, A[rows], sweeps[rows])
     return Codes(A, duality_gap(X, D, A, lam), int(sweeps.max()))

@@ -1,0 +1,79 @@
+# numba's functions are typed by their arguments.
+# mypy: allow-untyped-calls
+"""Compiled kernels on several cores, by threads of Python: each kernel releases the interpreter's lock.
+
+numba can make such threads itself (``parallel=True``), but then compiling takes two to four times as long, every kernel
+that may also get a single row has to be compiled twice, and GNU OpenMP ends a process that is forked later.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numba
+
+# Waking a thread up takes as long as sparse codes for this many rows times atoms.
+_WORTH = 2048
+_pool: ThreadPoolExecutor | None = None
+_making = threading.Lock()
+
+
+def _forget() -> None:
+    """A forked process has none of the threads of its parent."""
+    global _pool, _making
+    _pool, _making = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    with _making:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS, "zsl-kernel")  # type: ignore[attr-defined]
+        return _pool
+
+
+def few_rows(r: int) -> int:
+    """The number of rows with codes of ``r`` atoms below which another thread does not pay."""
+    return max(1, _WORTH // max(r, 1))
+
+
+def spread(kernel: Callable[..., Any], n_tasks: int, fewest: int, *args: Any) -> None:
+    """Call ``kernel(first, step, *args)`` on as many threads as numba may use, each for a part of the tasks.
+
+    Parameters
+    ----------
+    kernel : callable
+        It does the tasks ``range(first, n_tasks, step)`` and must release the interpreter's lock.
+    n_tasks : int
+    fewest : int
+        A thread gets at least so many tasks.
+
+    Examples
+    --------
+    >>> found = [0] * 8
+    >>> def square(first, step, out):
+    ...     for i in range(first, len(out), step):
+    ...         out[i] = i * i
+    >>> spread(square, 8, 4, found)
+    >>> found
+    [0, 1, 4, 9, 16, 25, 36, 49]
+    """
+    step = max(1, min(numba.get_num_threads(), n_tasks // fewest))
+    if step == 1:
+        kernel(0, 1, *args)
+        return
+    others = [_threads().submit(kernel, first, step, *args) for first in range(1, step)]
+    try:
+        kernel(0, step, *args)
+    finally:
+        # The threads write to the caller's arrays, also while the caller is being interrupted.
+        for other in others:
+            other.result()
