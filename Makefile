@@ -20,7 +20,7 @@ help:  ## list the targets
 run: $(STAMP)  ## set up, then run the main job on the default dataset (ARGS="dataset=... model.lam=...")
 	$(PY) -m zsl.main $(ARGS)
 
-test: $(STAMP_DEV)  ## set up, then run the test suite (minutes)
+test: $(STAMP_DEV)  ## set up, then run the quick tests (minutes)
 	$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-cluster: $(STAMP_DEV)  ## sweeps on a real Slurm on this machine, as root (under ten minutes; ARGS=--install installs it by apt first)
@@ -30,8 +30,8 @@ test-cluster: $(STAMP_DEV)  ## sweeps on a real Slurm on this machine, as root (
 faults: $(STAMP_DEV)  ## put faults into real runs (half an hour; kinds that need a small disk need root)
 	$(PY) tests/faults.py $(ARGS)
 
-test-slow: $(STAMP_DEV)  ## the tests that take minutes each
-	$(PY) -m pytest -m slow $(ARGS)
+test-slow: $(STAMP_DEV)  ## the tests that `make test` leaves out: they take seconds (marked slow) or minutes each (long)
+	$(PY) -m pytest -n 2 --dist worksteal -m "slow or long" $(ARGS)
 
 test-oldest:  ## the test suite with the oldest packages that pyproject.toml allows (python3.11; an environment of its own, .venv-oldest)
 	python3.11 -m venv .venv-oldest

@@ -50,8 +50,11 @@ def central_differences(value: Callable[[np.ndarray], float], x: np.ndarray, ste
 IN_ONE_SPACE = ("clip", "clip_adapter")
 
 
-def models(slow: Collection[str] = ()) -> list:
-    """The models of conf/model/ as parameters of tests that fit them; without the package it needs, one is skipped."""
+def models(slow: Collection[str] = (), long: Collection[str] = (), quick: Collection[str] | None = None) -> list:
+    """The models of conf/model/ as parameters of tests that fit them; without the package it needs, one is skipped.
+
+    Those in ``slow``, or all but those in ``quick``, are marked slow, those in ``long`` long.
+    """
     from zsl.config import options, without_package
 
     absent = without_package("model")
@@ -59,7 +62,8 @@ def models(slow: Collection[str] = ()) -> list:
         pytest.param(
             name,
             marks=[
-                *([pytest.mark.slow] if name in slow else []),
+                *([pytest.mark.slow] if name in slow or (quick is not None and name not in quick) else []),
+                *([pytest.mark.long] if name in long else []),
                 *([pytest.mark.skip(f"{absent[name]} is not installed: pip install -e '.[{absent[name]}]'")]
                   if name in absent else []),
             ],

@@ -161,6 +161,7 @@ def test_labels_of_the_run_count_as_answers(labels, tmp_path, capsys):
     assert len(lines) == 2
 
 
+@pytest.mark.slow
 def test_the_contact_sheet_shows_the_images_that_are_found(tmp_path, capsys):
     from PIL import Image
 
@@ -286,6 +287,7 @@ def test_names_that_several_images_have(run_of_digits, tmp_path, capsys, monkeyp
 
 
 @pytest.mark.parametrize("change", ["gone", "other"])
+@pytest.mark.slow
 def test_a_run_keeps_its_labels_whatever_becomes_of_their_file(labels, change, tmp_path, capsys):
     zsl.run(zsl.compose([*RUN, f"inference.labelled={labels}", "save_precision=single"]), tmp_path / "run")
     capsys.readouterr()

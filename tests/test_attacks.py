@@ -64,6 +64,7 @@ def test_a_file_that_sweeps_reaches_nothing_of_hydra(tmp_path, params, flag):
 
 
 @pytest.mark.parametrize("place", ["EXECUTED", "${output_dir}/../EXECUTED", "${oc.env:HOME}/x"])
+@pytest.mark.slow
 def test_a_file_puts_runs_below_the_output_folder_only(tmp_path, place):
     (tmp_path / "c" / "experiment").mkdir(parents=True)
     path = tmp_path / "c" / "experiment" / "a.yaml"
@@ -155,6 +156,7 @@ def test_a_password_that_cannot_be_told_apart_is_refused(tmp_path, uri, monkeypa
 # --- the store and records ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_damaged_page_of_the_store_is_found_when_it_is_used(store, caplog):
     stores.forget()
     start(store / "a")
@@ -192,6 +194,7 @@ def test_what_is_no_regular_file_stays(tmp_path):
      ("key.evaluation", "x"), ("key.tune", 3), ("key.decision", "x"), ("key.selection", None), ("per_class", [3]),
      ("key.dataset.semantics", None), ("key.information_used", "x"), ("key.split", 1)],
 )  # fmt: skip
+@pytest.mark.slow
 def test_an_odd_record_is_left_out_and_named(tmp_path, path, value, caplog):
     from zsl.experiment.run import run
 

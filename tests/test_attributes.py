@@ -37,6 +37,7 @@ def aware_objective(X, Dx, Dz, Z, A, lam, gamma, rho, *, kernel="student", stret
     seed=st.integers(0, 10_000), gamma=st.floats(1e-3, 10), rho=st.floats(0.05, 5), tol=st.sampled_from([1e-2, 1e-8])
 )
 @settings(max_examples=8)
+@pytest.mark.slow
 def test_descent_and_the_entropy_bound(optimiser, kernel, seed, gamma, rho, tol):
     X, Dx, Dz, Z = problem(seed)
     lam, s = 0.3, np.linspace(0.5, 4, len(X))

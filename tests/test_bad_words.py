@@ -159,6 +159,7 @@ def test_yaml_files_that_hydra_cannot_read_end_in_a_sentence(tmp_path, text, sen
 # --- letters -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_output_of_any_letters_under_any_encoding(tmp_path):
     names, rng = ["狐狸", "größe", "сова", "carp", "łoś", "eel"], np.random.default_rng(0)
     rows = rng.random((6, 4)).round(2)

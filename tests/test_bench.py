@@ -49,6 +49,7 @@ def test_the_share_of_the_limit_is_that_of_our_contenders():
     assert 2000 < many / few < 100_000
 
 
+@pytest.mark.slow
 def test_growth_along_every_axis(monkeypatch):
     monkeypatch.setattr(encode, "GROWING", {"n": (20, 30), "p": (10, 20), "r": (10, 20), "non-zeros": (4, 8)})
     seen = []
@@ -76,6 +77,7 @@ def test_fits_of_three_sizes(monkeypatch):
     assert seen == [((50, 30), 40, 4), ((25, 30), 20, 2), ((258, 2048), 64, 2)]
 
 
+@pytest.mark.slow
 def test_learning_to_the_same_objective(monkeypatch, capsys):
     learners = learning.LEARNERS | {"SPAMS trainDL float64": (missing, True)}
     monkeypatch.setattr(learning, "LEARNERS", learners)
@@ -120,6 +122,7 @@ def test_stored_features_have_all_classes(tmp_path):
     assert_allclose(np.load(tmp_path / "X.npy"), X)
 
 
+@pytest.mark.slow
 def test_epochs_of_every_shape_and_model(monkeypatch):
     monkeypatch.setattr(epochs, "SHAPES", {"small": (12, 6, 4)})
     rows = epochs.epochs(rounds=1, n=70)
@@ -139,6 +142,7 @@ def test_arguments_that_mean_nothing_are_refused(arguments, capsys):
     assert f"argument {arguments.split()[0]}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_one_sentence(monkeypatch):
     import os
 

@@ -177,7 +177,7 @@ print(peak / table.features.nbytes)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="peak memory is read from /proc, which is Linux's")
 def test_peak_memory_of_an_awa2_sized_float64_file(tmp_path):
     n, d = 37322, 2048
@@ -195,7 +195,7 @@ def test_peak_memory_of_an_awa2_sized_float64_file(tmp_path):
         assert float(out.stdout) <= 3.5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_second_load_of_an_awa2_sized_text_archive_is_much_faster(tmp_path):
     write_awa(tmp_path, per_class=1)
     base = tmp_path / "Features" / "ResNet101"

@@ -146,7 +146,7 @@ WAYS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_a_killed_tune_or_sweep_goes_on_by_the_same_command(tmp_path, way):
     def start(folder, *more):
@@ -230,6 +230,7 @@ SOLVERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_settings_are_told_apart_and_known_again_in_another_process():
     code = (
         "from test_checkpoints import SOLVERS, fingerprint\n"

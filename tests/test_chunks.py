@@ -65,6 +65,7 @@ def chunks(X):
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_dictionaries_are_those_of_one_process(client, problem, settings):
     X, *others = problem
     settings = {"n_atoms": 40, "n_iter": 3, "lam_relative": 0.3, **settings}
@@ -93,6 +94,7 @@ def test_atoms_that_repeat_others_or_are_not_used_are_drawn_again_alike(client, 
     assert_allclose(there.Dx_, here.Dx_, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_no_bit(client, problem):
     X, *others = problem
     settings = {"n_atoms": 40, "n_iter": 2, "lam_relative": 0.3}
@@ -107,6 +109,7 @@ def test_the_number_of_workers_changes_no_bit(client, problem):
         assert_array_equal(one.Dz_, two.Dz_)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_changes_no_bit(problem):
     X, *others = problem
     settings = {"n_atoms": 40, "n_iter": 6, "lam_relative": 0.3}
@@ -150,6 +153,7 @@ class DyingSolver:
         return sparse.sparse_encode(X, D, lam, init=init, rough=rough)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_dies_is_named(problem):
     X, y, Z, Z_unseen = problem
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
@@ -175,6 +179,7 @@ def test_a_scheduler_that_dies_is_named(problem):
                     process.wait()
 
 
+@pytest.mark.slow
 def test_a_fit_goes_on_from_its_checkpoint(client, problem, tmp_path, monkeypatch):
     from zsl.sparse.chunked_learner import ChunkedLearner
 
@@ -232,6 +237,7 @@ def test_preprocessing_is_that_of_one_process(client, problem, settings):
 
 
 @pytest.mark.parametrize("inference", ["inductive", "transductive", "taaw", "aag"])
+@pytest.mark.slow
 def test_the_classifier_is_that_of_one_process(client, inference):
     data = zsl.load_dataset("digits")
     names = np.array(data.class_names)
@@ -341,6 +347,7 @@ def test_a_run_learns_on_the_cluster(client, tmp_path):
         zsl.run(zsl.compose([*settings, "model.backend=dask", "dask.scheduler=no-address"]))
 
 
+@pytest.mark.slow
 def test_workers_give_up_statistics_once_they_are_added(client, problem, monkeypatch):
     from zsl.sparse import chunked_learner
 

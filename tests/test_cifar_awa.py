@@ -132,6 +132,7 @@ def archives(tmp_path):
     return folder, pixels
 
 
+@pytest.mark.slow
 def test_build_writes_every_image_by_class(archives, tmp_path, monkeypatch, capsys):
     image = pytest.importorskip("PIL.Image", reason="Pillow comes with the extra extract-lite0")
     folder, pixels = archives
@@ -153,6 +154,7 @@ def test_build_writes_every_image_by_class(archives, tmp_path, monkeypatch, caps
         assert_array_equal(np.asarray(image.open(path)), pixels[name])
 
 
+@pytest.mark.slow
 def test_build_refuses(archives, tmp_path, monkeypatch, capsys):
     pytest.importorskip("PIL", reason="Pillow comes with the extra extract-lite0")
     folder, _ = archives

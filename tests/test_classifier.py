@@ -65,7 +65,7 @@ def test_classes_without_images_are_recognised(raw, table, names):
     assert classifier.predict_attributes(raw.X_unseen[:3]).shape == (3, table.shape[1])
 
 
-@pytest.mark.parametrize("model", models())
+@pytest.mark.parametrize("model", models(quick={"coupled", "eszsl", "gfzsl"}))
 def test_a_run_is_a_thin_layer_over_the_classifier(tmp_path, model):
     cfg = compose(
         ["dataset=synthetic", "tracking=none", "save_precision=double", f"model={model}", *FEW.get(model, ())]
@@ -91,6 +91,7 @@ def test_a_run_is_a_thin_layer_over_the_classifier(tmp_path, model):
         ["model=eszsl", "tune=class_cv", "tune.grid={model.gamma:[0.01,100],feature.pca:[5,20]}"],
     ],
 )
+@pytest.mark.slow
 def test_stored_pre_processing_settings_and_rules_are_those_of_the_run(tmp_path, overrides):
     quick = [] if any(o.startswith("model=") for o in overrides) else ["model.n_atoms=30", "model.n_iter=1"]
     cfg = compose(["dataset=synthetic", "tracking=none", "save_precision=double", *quick, *overrides])

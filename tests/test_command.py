@@ -138,6 +138,7 @@ def test_a_mistake_ends_in_one_sentence(tmp_path, arguments, words):
     assert (tmp_path / "file").read_text() == "a file where a folder should be"
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_a_job_that_no_memory_holds(tmp_path):
     quick = ("dataset=synthetic", "tracking=none", "inference=aag", "model.n_iter=1")
     done = zsl(*quick, "-m", f"model.n_atoms={10**12},20", cwd=tmp_path)
@@ -146,6 +147,7 @@ def test_a_sweep_goes_on_after_a_job_that_no_memory_holds(tmp_path):
     assert "make model.n_atoms or model.batch_size smaller" in done.out
 
 
+@pytest.mark.slow
 def test_traceback_on_request_and_one_line_after_ctrl_c(tmp_path):
     """Both need a process of their own."""
     bad = start("model.lam=abc", cwd=tmp_path, HYDRA_FULL_ERROR="1")
@@ -235,6 +237,7 @@ def test_a_swept_experiment_is_refused_with_the_reason(value):
 # --- the documented line and the other commands ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_sweep_line_on_a_folder_in_the_shape_of_sun(tmp_path, shared):
     """`zsl run dataset=sun split=645_72 -m model.lam=0.01,0.1`, as documented, with SUN's own table."""
     from scipy.io import loadmat, savemat
@@ -336,6 +339,7 @@ def test_an_option_that_does_not_exist_is_no_file_that_cannot_be_used(word, sent
 
 
 @pytest.mark.parametrize("words", ["run --help", "run --cfg job", "data list", "data check digits"])
+@pytest.mark.slow
 def test_a_reader_of_a_pipe_may_stop_early(words, tmp_path):
     command = f"set -o pipefail; {sys.executable} -m zsl {words} | head -1"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -41,6 +41,7 @@ def test_every_option_starts_with_a_comment_that_says_what_it_is():
 
 
 @pytest.mark.parametrize("solver", options("solver"))
+@pytest.mark.slow
 def test_solver_runs_the_pipeline(solver):
     if solver in without_package("solver"):
         pytest.skip("torch is not installed: pip install -e '.[torch]'")

@@ -173,6 +173,7 @@ def test_convert_names_a_folder_that_cannot_be_written(tmp_path, capsys, place):
     assert "choose another folder with --to" in err
 
 
+@pytest.mark.slow
 def test_paths_may_hold_any_character(tmp_path, capsys):
     root = tmp_path / 'quote\'s "and" more, ${x}'
     write_xlsa17(root / "AWA2")

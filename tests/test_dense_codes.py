@@ -68,6 +68,7 @@ def test_a_warm_start_tells_the_density(chosen):
     assert_array_equal(again.A, codes.A)
 
 
+@pytest.mark.slow
 def test_codes_are_the_same_for_any_number_of_threads():
     X, D = problem(1500, 60, 700)
     lam = 0.002 * float(np.median(lambda_max(X, D)))
@@ -169,6 +170,7 @@ def test_sums_over_codes(density, dtype):
         assert_allclose(row_objectives(X, D, form, 0.3), expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_rough_codes_on_the_way_end_at_certified_ones_and_the_objective_never_rises():
     X, _ = problem(700, 200, 320)
     y, Z = np.arange(700) % 7, np.eye(7)

@@ -64,6 +64,7 @@ def threads(n):
     return {f"{name}_NUM_THREADS": str(n) for name in ("OPENBLAS", "OMP", "MKL", "NUMBA")}
 
 
+@pytest.mark.slow
 def test_threads_change_no_digit():
     found = []
     now = numba.get_num_threads()
@@ -77,6 +78,7 @@ def test_threads_change_no_digit():
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.slow
 def test_single_precision_agrees_to_four_digits():
     double, single = (numbers([*RUNS["taaw"], *extra]) for extra in ([], SINGLE))
     for name, values in double.items():
@@ -105,7 +107,7 @@ def test_only_small_runs_are_kept_to_one_thread():
 SINGLE = ["feature.dtype=float32", "dataset.semantics.dtype=float32"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUNS)
 def test_processes_agree_to_the_bit(name):
     first = in_process(RUNS[name], **threads(1), PYTHONHASHSEED="0")
@@ -113,7 +115,7 @@ def test_processes_agree_to_the_bit(name):
         assert in_process(RUNS[name], **threads(n), PYTHONHASHSEED=str(n)) == first
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_ways_to_start_a_process_agree_to_the_bit(method):
     with multiprocessing.get_context(method).Pool(2) as pool:
@@ -121,7 +123,7 @@ def test_ways_to_start_a_process_agree_to_the_bit(method):
     assert found[0] == found[1] == in_process(RUNS["taaw"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("model", models())
 def test_every_model_agrees_to_the_bit_for_any_number_of_threads(model):
     overrides = ["tracking=none", f"model={model}"]
@@ -132,7 +134,7 @@ def test_every_model_agrees_to_the_bit_for_any_number_of_threads(model):
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", ["Haswell", "Nehalem"])
 @pytest.mark.parametrize("name", RUNS)
 def test_processors_agree_to_ten_digits(name, kernel, tmp_path):
@@ -144,7 +146,7 @@ def test_processors_agree_to_ten_digits(name, kernel, tmp_path):
             assert (values.argmax(axis=1) == there[key].argmax(axis=1)).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_large_run_agrees_to_ten_digits_for_any_number_of_threads():
     overrides = ["tracking=none", "dataset=synthetic", "dataset.preset=cub", "model=eszsl"]
     found = []

@@ -85,6 +85,7 @@ def test_entropy_and_its_gradient(device, points, kernel, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("shares", [None, np.array([0.4, 0.3, 0.2, 0.1])])
+@pytest.mark.slow
 def test_expectation_maximisation(device, points, shares):
     U, means = unit_rows(points[0]), unit_rows(points[1])
     prior = np.random.default_rng(1).standard_normal((60, 4))

@@ -53,6 +53,7 @@ def sent(out):
 # --- each array once ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_folder_and_store_share_one_copy_of_each_file(tmp_path):
     start(tmp_path, "save_predictions=true")
     copies = defaultdict(set)
@@ -75,6 +76,7 @@ def test_the_dictionaries_are_in_one_file(tmp_path):
     assert dictionaries < sum(path.stat().st_size for path in files(tmp_path)) < 2 * dictionaries
 
 
+@pytest.mark.slow
 def test_a_run_again_in_its_folder_leaves_what_the_store_has(tmp_path):
     """The files are replaced and not written into, so the first run keeps its own in the store."""
     first = start(tmp_path, "figures=false")
@@ -85,6 +87,7 @@ def test_a_run_again_in_its_folder_leaves_what_the_store_has(tmp_path):
     assert kept.read_bytes() == text != (tmp_path / "run" / "results.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_store_elsewhere_gets_a_copy(tmp_path, monkeypatch):
     def refused(*_):
         raise OSError(18, "Invalid cross-device link")
@@ -115,6 +118,7 @@ def test_only_a_folder_is_linked_to(tmp_path):
     ("light", LIGHT | FIGURES),
     ("all", LIGHT | FIGURES | {"predictions.npz"}),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_artifacts(tmp_path, level, expected):
     result = start(tmp_path, f"tracking.artifacts={level}", "save_predictions=true")
     names, models = sent(tmp_path)
@@ -131,6 +135,7 @@ def test_artifacts(tmp_path, level, expected):
     assert len(client.search_runs(["1"])) == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_sends_no_file_with_artifacts_none(tmp_path, monkeypatch):
     monkeypatch.setattr(Ridge, "fit", lambda *_: 1 / 0)
     for level, expected in (("none", set()), ("light", {"traceback.txt"})):
@@ -149,6 +154,7 @@ def test_a_wrong_level_is_refused_before_the_work(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_skip_existing_asks_a_store_that_has_no_files(tmp_path, caplog):
     words = ["tracking.artifacts=none", "figures=false", "save_model=false"]
     run(compose([*QUICK, *words, f"output_dir={tmp_path}"]), tmp_path / "a")
@@ -163,6 +169,7 @@ def test_skip_existing_asks_a_store_that_has_no_files(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(("before", "model"), [(True, True), (False, False)])
+@pytest.mark.slow
 def test_a_record_of_an_earlier_version_is_sent(tmp_path, before, model):
     """Its tracking has ``model: true`` or ``false`` where that of today has ``artifacts``."""
     start(tmp_path, "tracking=none")
@@ -187,12 +194,13 @@ def test_an_unknown_level_in_a_record_is_named():
         artifacts.level({"artifacts": "some"})
 
 
+@pytest.mark.slow
 def test_experiments_of_many_runs_keep_no_models():
     kept = {name for name in options("experiment") if compose([f"experiment={name}"]).save_model}
     assert kept == {"smoke"}  # seven runs on simulated data
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sweep_that_keeps_no_models_says_so_once(tmp_path):
     sentence = "the models of these runs are not kept; save_model=true keeps them"
     words = ["dataset=synthetic", "model=ridge", "tracking=none", "figures=false", "-m", "seed=0,1"]
@@ -210,7 +218,7 @@ def test_a_sweep_that_keeps_no_models_says_so_once(tmp_path):
 # --- precision ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", models())
+@pytest.mark.parametrize("model", models(quick={"coupled", "eszsl", "gfzsl"}))
 def test_single_precision_gives_the_labels_of_the_fitted_classifier(tmp_path, model):
     """On the test images of digits, with every stage."""
     setup = checked(compose(["dataset=digits", "tracking=none", f"model={model}"]))
@@ -230,6 +238,7 @@ def test_single_precision_gives_the_labels_of_the_fitted_classifier(tmp_path, mo
             assert_array_equal(value, value.astype(np.float32), err_msg=field)
 
 
+@pytest.mark.slow
 def test_single_precision_takes_half(tmp_path):
     for precision in ("single", "double"):
         words = ["model.n_atoms=480", f"save_precision={precision}", "tracking=none", "figures=false"]
@@ -240,6 +249,7 @@ def test_single_precision_takes_half(tmp_path):
 
 
 @pytest.mark.parametrize("rule", ["taaw", "transductive"])
+@pytest.mark.slow
 def test_a_default_run_is_stored_in_single_precision(tmp_path, rule):
     """On the test images of CIFAR; the statistics of a transductive rule are matrices, too."""
     cfg = compose(["tracking=none", "figures=false", f"inference={rule}", "evaluation.n_validation_splits=2"])
@@ -276,6 +286,7 @@ def test_a_file_of_the_version_before_is_read(tmp_path, monkeypatch):
     assert model_file.read(tmp_path / "x.skops") == {"a": 1}
 
 
+@pytest.mark.slow
 def test_figures_have_256_colours_that_look_the_same(tmp_path):
     from PIL import Image
 

@@ -30,6 +30,7 @@ def lines():
                 yield page.name, re.split(r"\s{2,}(?:#|\S)", match[1])[0].removesuffix("\\").strip()
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("sphinx", reason="Sphinx comes with the extra docs")
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(tmp_path)]
@@ -78,7 +79,7 @@ def test_every_number_has_a_row():
     assert numbers.compared("| a | 0.1 ± 0.2 | - |", "a", ["0.3", "0.4"]) == (["0.1 ± 0.2", "-"], "| a | 0.3 | 0.4 |")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebooks_run(path, tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient", reason="nbclient comes with the extra docs")

@@ -76,6 +76,7 @@ def test_run_folder_is_complete(tmp_path):
     assert again.key == result.key
 
 
+@pytest.mark.slow
 def test_without_save_model_neither_the_classifier_nor_its_dictionaries_are_kept(tmp_path):
     words = [*QUIET, "inference=aag", "model.n_iter=1"]
     run(compose(words), tmp_path)
@@ -165,7 +166,7 @@ def digits_accuracy(table, index, n_shuffles):
     return out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_digits_over_all_splits_and_twenty_shuffles():
     table = digits.load()
     accuracy = np.array([digits_accuracy(table, i, 20) for i in range(120)])
@@ -176,7 +177,7 @@ def test_digits_over_all_splits_and_twenty_shuffles():
     assert abs(shuffled.mean() - 1 / 3) < 0.03
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("split", "least"), [("proposed", 0.38), ("standard", 0.47)])
 def test_cifar_awa(cifar_awa, split, least):
     data = load_dataset("xlsa17", root=cifar_awa, feature="lite0_pca128", split=split)

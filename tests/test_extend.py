@@ -55,6 +55,7 @@ def unnamed():
 
 
 @pytest.mark.parametrize("command", re.findall(r"^    (zsl run --config-dir.*)$", EXTEND, re.M))
+@pytest.mark.slow
 def test_commands_of_the_recipes_run(folder, command):
     # The command `zsl`, which does not have the working folder on its path, as `python -m` would.
     code = "import sys; sys.path.remove(''); from zsl.__main__ import main; main()"
@@ -107,6 +108,7 @@ def test_mistakes_with_the_components_end_in_one_sentence(folder, monkeypatch, w
     assert message in line
 
 
+@pytest.mark.slow
 def test_settings_of_a_model_that_its_yaml_does_not_list_are_tuned(folder):
     out = start(folder, *MINE, "model=nearest_seen", "tune=class_cv", "tune.grid={model.width:[0.1,0.3]}")
     assert out.returncode == 0, out.stderr

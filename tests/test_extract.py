@@ -160,6 +160,7 @@ def counted(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 def test_damaged_images_are_left_out_and_named(tmp_path, monkeypatch, caplog):
     photographs(tmp_path / "images")
     whole = (tmp_path / "images/temple/temple_0.jpg").read_bytes()

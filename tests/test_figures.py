@@ -142,7 +142,7 @@ def test_the_axes_of_an_embedding_by_pca_are_those_of_the_singular_vectors():
     assert_allclose(np.abs(dots), np.abs(expected[order]), atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tsne_keeps_clusters_apart():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 30)

@@ -183,6 +183,7 @@ print(peak / (8 * n * M))
 
 @pytest.mark.parametrize("model", ["zsl.models.ESZSL()", "zsl.CoupledDictionaries(n_atoms=8, n_iter=1)"])
 @pytest.mark.parametrize("rule", ["inductive", "mixture"])
+@pytest.mark.slow
 def test_memory_stays_far_below_that_of_all_scores(model, rule):
     code = MEMORY.replace("RULE", rule).replace("MODEL", model)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -178,34 +178,29 @@ def test_same_seed_same_scores_and_float32_is_close(name, easy):
     assert np.corrcoef(single.ravel(), scores.ravel())[0, 1] > 0.999
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", models(slow={"coupled", "gmmn_style"}))
 def test_beats_chance_on_simulated_data(name):
     simulated = [data("dataset=synthetic", f"seed={s}") for s in range(3)]
     assert np.mean([accuracy(fitted(name, d), d) for d in simulated]) > 0.2 + 0.15
 
 
-# Descents that take minutes over all choices.
-LONG = {"bucher_metric", "cmt", "fclswgan", *DICTIONARIES}
-SLOW = LONG | {"bidilel", "conse", "costa", "dap", "iap", "kernel_eszsl", "sse", "sync"}
-SLOW |= {
-    "dsrl_style",
-    "fclswgan",
-    "gmmn_style",
-    "jlse_style",
-    "uvds_style",
-    "bmvsc",
-    "cdvsc",
-    "wdvsc",
-    "class_norm",
-    "mdp",
-}
+# Descents that take minutes over all choices of digits, and models that take seconds.
+DESCENTS = {"bucher_metric", "cmt", "fclswgan", *DICTIONARIES}
+MINUTES = DESCENTS | {
+    "bidilel", "bmvsc", "cdvsc", "class_norm", "conse", "costa", "dap", "dsrl_style", "gmmn_style", "iap", "jlse_style",
+    "kernel_eszsl", "mdp", "sse", "sync", "uvds_style", "wdvsc",
+}  # fmt: skip
+SECONDS = {
+    "abs_net_style", "ale", "cdl_jiang", "exem", "gfzsl_transductive", "latem", "lesd_style", "mfmr_joint_style",
+    "mfmr_style",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", models(slow=SLOW))
+@pytest.mark.parametrize("name", models(slow=SECONDS, long=MINUTES))
 def test_beats_chance_on_digits(name):
     # Which three digits are unseen matters more than the method: accuracies go from 0.2 to 0.9. Over all 120 choices
     # every class is unseen equally often; random scores would have a mean of 1/3 with a deviation of 0.01.
-    mean = np.mean([accuracy(fitted(name, d, quick=name in LONG), d) for d in choices_of_digits()])
+    mean = np.mean([accuracy(fitted(name, d, quick=name in DESCENTS), d) for d in choices_of_digits()])
     assert mean > 1 / 3 + DIGITS_ABOVE_CHANCE.get(name, 0.08)
 
 
@@ -226,7 +221,8 @@ def test_iap_on_digits_is_as_good_as_its_formula():
     assert abs(np.mean(ours) - np.mean(formula)) < 0.002
 
 
-@pytest.mark.parametrize("name", models(slow={"bucher_metric"}))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", models(long={"bucher_metric"}))
 def test_near_chance_when_attributes_are_shuffled(name):
     # Single shuffles vary widely (a shuffle may leave a class near its place), their mean does not.
     raw = load(checked(compose(["dataset=synthetic", "tracking=none"])))
@@ -249,7 +245,9 @@ def test_the_constructor_has_the_settings_of_the_file(name):
             assert given == default or f.name == "solver", f.name
 
 
-BUT_COUPLED = [m for m in MODELS if m.values[0] not in DICTIONARIES]
+BUT_COUPLED = [
+    m for m in models(slow={"bmvsc", "cdvsc", "gmmn_style", "mdp", "wdvsc"}) if m.values[0] not in DICTIONARIES
+]
 # One model of each base class suffices where the base class does the checking.
 BASES = [*DICTIONARIES, "eszsl"]
 

@@ -67,6 +67,7 @@ def test_the_exchange_of_two_names_changes_the_likelihood_by_its_gain():
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_the_sampler_agrees_with_all_assignments(seed, monkeypatch):
     _, _, Z, seen = problem(seed, M=5)
     namer = Namer(seen, Z, 1.0, 0.7, 1.5)
@@ -86,6 +87,7 @@ def test_the_sampler_agrees_with_all_assignments(seed, monkeypatch):
 
 
 @pytest.mark.parametrize("M", [4, 9])
+@pytest.mark.slow
 def test_names_are_right_where_means_follow_from_attributes_whatever_the_base_scores(M):
     accuracy = []
     for seed in range(5):

@@ -101,6 +101,7 @@ def test_dense_codes_of_few_features_are_not_spoken_of(said):
     assert said() == []
 
 
+@pytest.mark.slow
 def test_the_default_has_codes_of_half_as_many_non_zeros_as_features_and_says_nothing(said):
     data = preprocess(zsl.load_dataset("cifar_awa"), Preprocess(), Preprocess())
     model = AveragedDictionaries(n_dictionaries=2).fit(data.X, data.y, data.Z, data.Z_unseen)

@@ -31,7 +31,7 @@ def test_wheel_holds_code_and_configuration_only(wheel):
     assert "zsl/py.typed" in names
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_wheel_works_from_any_folder(wheel, tmp_path):
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)

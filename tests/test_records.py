@@ -134,6 +134,7 @@ def test_an_unfinished_run_is_done_again(tmp_path, monkeypatch):
     assert (tmp_path / "second" / "results.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_run_that_only_the_store_has_is_not_repeated(tmp_path, store, monkeypatch):
     overrides = [*QUICK[:-1], f"output_dir={store}", "skip_existing=true"]
     first = run(compose(overrides), tmp_path / "first")

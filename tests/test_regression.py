@@ -21,11 +21,20 @@ RECORDED = json.loads(Path(__file__).with_name("regression.json").read_text())
 DESCENTS = ("bucher_metric", "cmt", "sync", "cdl_jiang", "sse", "conse", "iap", "dap", "latem")
 
 
-# Cases of several seconds each.
+# Cases of some seconds, and of more than ten.
+SLOW = (
+    "averaged/aag", "averaged/inductive", "averaged/naming-always", "averaged/taaw", "coupled/f32taaw",
+    "coupled/label-code_eszsl", "coupled/random-f32", "coupled/solver-fista", "coupled/transductive",
+    "coupled/tuned", "coupled/tuned-random", "eszsl/naming", "eszsl/tuned", "sae/tuned",
+)  # fmt: skip
 LONG = ("coupled/gate", "coupled/gzsl", "cmt/own", "bidilel/tuned", "conse/tuned", "bucher_metric/own")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in RECORDED])
+def _marks(name):
+    return pytest.mark.long if name in LONG else pytest.mark.slow if name in SLOW else ()
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in RECORDED])
 def test_numbers_are_those_of_the_first_version(name):
     recorded = RECORDED[name]
     # The first version took the best settings of one division into folds.

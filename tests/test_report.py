@@ -32,6 +32,7 @@ from zsl.report import cells, experiments, formats, records, tables
 
 
 @pytest.mark.parametrize("name", command.EXPERIMENTS)
+@pytest.mark.slow
 def test_cells_have_names_of_their_own_and_commands_that_compose(name):
     found = cells.cells(name)
     ids = [one.id for one in found]
@@ -46,6 +47,7 @@ def test_cells_have_names_of_their_own_and_commands_that_compose(name):
         assert (cfg.experiment, cfg.cell) == (name, one.id)
 
 
+@pytest.mark.slow
 def test_every_experiment_says_its_name():
     assert {*command.EXPERIMENTS, "figure", "smoke"} <= set(options("experiment"))
     assert {name: compose([f"experiment={name}"]).experiment for name in options("experiment")} == {
@@ -80,6 +82,7 @@ def test_dictionaries_on_vgg19_have_more_atoms_than_it_has_numbers():
     assert [o for o in few.overrides if "n_atoms" in o] == ["model.n_atoms=64"]
 
 
+@pytest.mark.slow
 def test_settings_of_the_user_are_part_of_the_name_and_for_the_data_that_they_name():
     extra = ["data=cifar_awa", "feature.pca=64", "dataset.features_dir=elsewhere", "threads=1", "seed=3"]
     found = cells.cells("table2", extra)
@@ -119,6 +122,7 @@ def of_digits(found, extra=EXTRA):
     return records.of_cells([one], records.as_frame([records.row(r, str(i)) for i, r in enumerate(found)]))
 
 
+@pytest.mark.slow
 def test_records_fill_the_cell_that_they_name(report_runs):
     found = stored(report_runs)
     assert len(of_digits(found)) == 3
@@ -144,6 +148,7 @@ def test_records_fill_the_cell_that_they_name(report_runs):
     (lambda k: k.update(tune={"name": "class_cv", "search": "grid", "chosen": {}}), "tune.search"),
     (lambda k: k["dataset"].update(content="other"), "different data"),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_records_of_other_settings_or_data_in_one_cell_are_refused(report_runs, change, message):
     found = stored(report_runs)
     change(found[1]["key"])
@@ -300,6 +305,7 @@ def test_the_formats_agree_and_escape():
     assert "<b>" not in page
 
 
+@pytest.mark.slow
 def test_the_command_writes_every_format_and_nothing_over_something(report_runs, tmp_path, capsys):
     command.main(["table1", str(report_runs), "--out", str(tmp_path), *EXTRA])
     assert "Settings: not tuned" in capsys.readouterr().out
@@ -316,7 +322,7 @@ def test_the_command_writes_every_format_and_nothing_over_something(report_runs,
 # --- running: see test_report_filling.py ---------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_ends_the_run_and_the_report(tmp_path):
     words = ["table2", "--run", "data=digits", f"output_dir={tmp_path}"]
     process = subprocess.Popen(

@@ -28,6 +28,7 @@ def started(tmp_path, monkeypatch):
 # --- what data is here --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_only_what_data_is_here_for_is_run(tmp_path, monkeypatch, started, capsys):
     read, load = [], filling.load_table
     monkeypatch.setattr(filling, "load_table", lambda *arguments: read.append(arguments) or load(*arguments))
@@ -67,6 +68,7 @@ def test_compare_is_refused_before_the_first_job(tmp_path, started, capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_one_line_per_dataset_what_is_here_first(tmp_path, monkeypatch):
     monkeypatch.setenv("ZSL_DATA", str(tmp_path))
     (tmp_path / "SUN").mkdir()
@@ -163,6 +165,7 @@ def test_times_of_earlier_records_are_used():
     assert {task.n_done for task in filling.tasks_of(found, earlier)} == {0, 2}
 
 
+@pytest.mark.slow
 def test_progress_is_read_from_the_sweep(tmp_path, capsys):
     words = ("dataset=synthetic", "model=eszsl", "tracking=none", "save_model=false", "hydra.mode=MULTIRUN",
              f"hydra.sweep.dir={tmp_path}/sweep", "seed=range(3)", f"output_dir={tmp_path}")  # fmt: skip
@@ -239,6 +242,7 @@ def test_compare_runs_one_model_where_one_is_named(tmp_path, started, nothing_sh
     assert "2 jobs" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_compare_runs_what_data_is_here_and_names_what_is_not(tmp_path, started, nothing_shown, capsys):
     command.main(["compare", str(tmp_path), "--run", f"data_dir={tmp_path}"])
     splits = {(next(w for w in words if w.startswith("dataset=")), word)
@@ -273,6 +277,7 @@ def test_stages_and_data_that_do_not_exist_are_named(tmp_path, started, word, se
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(filling, "start", lambda arguments, **kwargs: 1)
     fails("table1", "--run", "data=digits", f"output_dir={tmp_path}")

@@ -260,7 +260,7 @@ def test_choices_at_the_edge_of_a_grid_are_counted():
     assert edges([tuned(1, [1, 2]), tuned("a", ["a", "b", "c"]), record()]) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_eszsl_on_real_images_is_near_the_formula(cifar_awa):
     # The reference is the formula in NumPy, on the same features, attributes, splits and folds.
     def formula(d, g, lam):

@@ -49,6 +49,7 @@ def test_a_group_of_a_sweep_may_not_reach_into_hydra(tmp_path):
     assert not (tmp_path / "EXECUTED").exists()
 
 
+@pytest.mark.slow
 def test_a_sweep_in_a_file_of_ones_own_still_works(tmp_path):
     (tmp_path / "c" / "experiment").mkdir(parents=True)
     text = "# @package _global_\nhydra: {mode: MULTIRUN, sweeper: {params: {seed: '1,2'}}}\n"

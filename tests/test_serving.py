@@ -90,7 +90,7 @@ def test_signature_example_version_and_files(logged, loaded):
     assert loaded.input_example.shape == (2, raw.X.shape[1])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_answers(logged):
     result, raw, client, model = logged
     with socket.socket() as free:

@@ -256,6 +256,7 @@ def test_any_number_of_threads_gives_the_same_codes(name):
     for_any_number_of_threads(lambda: sparse_encode(X, D, lam, solver=name, tol=1e-4).A)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow(solver):
     X, D = problems()["r > p"]
     lam = 0.3 * lambda_max(X, D).max()
@@ -300,7 +301,7 @@ def test_what_is_no_solver_is_refused():
         sparse_encode(X, D, 0.1, solver=lambda *args, **kwargs: None)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_long_homotopies():
     # Two exact solvers agree on paths with hundreds of kinks per row.
     X, D = features(200, 500, 300)

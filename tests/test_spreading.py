@@ -206,7 +206,7 @@ def test_shares_that_do_not_fit_are_refused(shares):
         spread(np.eye(2), np.eye(2), class_prior=shares)
 
 
-@pytest.mark.slow  # the search is compiled anew in each process, half a minute
+@pytest.mark.long  # the search is compiled anew in each process, half a minute
 def test_approximate_neighbours_are_nearly_the_exact_ones_and_the_same_every_time(caplog):
     Z_hat, _, _ = problem(1500)
     Z_hat[10:20] = Z_hat[9]  # more duplicates than neighbours asked for
@@ -262,7 +262,7 @@ def test_neighbours_that_were_not_found_leave_no_edge():
         assert W[0, 1] == W[1, 0] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_large_path_gives_the_same_labels():
     Z_hat, Z, _ = problem(2000)
     report = spread_report(Z_hat, Z, exact_neighbors_up_to=100)
@@ -280,7 +280,7 @@ def test_well_separated_synthetic_classes_reach_99_percent():
         assert (labels == data.y_unseen).mean() >= 0.99
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_bench_measures_what_it_says():
     ours, theirs = measure(400), measure_sklearn(400)
     assert (ours.L, theirs.L) == (400, 400)

@@ -72,6 +72,7 @@ def test_imbalance_that_would_empty_a_class_is_refused(parts):
 
 
 @pytest.mark.parametrize("inference", ["own", "transductive"])
+@pytest.mark.slow
 def test_imbalance_beside_a_run_is_that_of_a_run_on_the_subset(inference):
     base = ["dataset=digits", "model=ridge", f"inference={inference}", "tracking=none", "seed=3"]
     whole = run(compose([*base, "evaluation.imbalance=8"])).metrics

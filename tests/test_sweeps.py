@@ -58,6 +58,7 @@ def begun(folder, n):
     return (job_status(folder, n).get("tracking") or {}).get("run_id")
 
 
+@pytest.mark.slow
 def test_a_sweep_with_a_bad_job_and_the_same_again(tmp_path):
     done = zsl(*QUICK, "-m", "model.lam=0.1,abc,0.2", cwd=tmp_path)
     assert done.returncode == 1
@@ -92,6 +93,7 @@ def test_a_sweep_with_a_bad_job_and_the_same_again(tmp_path):
     assert children[second.info.run_id] == []
 
 
+@pytest.mark.slow
 def test_a_failing_job_has_its_traceback_in_its_own_log(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mine.py").write_text(
@@ -133,6 +135,7 @@ def test_wrong_settings_of_tracking_fail_each_job(tmp_path):
     assert "tracking.on_error='ignore' is not accepted" in done.out
 
 
+@pytest.mark.slow
 def test_a_terminated_sweep_is_killed(tmp_path):
     """After SIGTERM the job that runs, and the sweep above it, say KILLED themselves."""
     job = start("-m", "model.n_iter=1000000,1", "tracking=none", cwd=tmp_path)
@@ -225,7 +228,7 @@ def test_a_single_run_keeps_its_threads(monkeypatch):
     assert "MKL_NUM_THREADS" not in os.environ
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "launcher",
     [
@@ -255,7 +258,7 @@ def test_parallel_jobs_do_not_oversubscribe(tmp_path, launcher):
 # --- many at once -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_joblib
 def test_two_sweeps_started_at_the_same_moment_on_a_fresh_store(tmp_path):
     both = [start(*QUICK, *JOBLIB, "-m", f"seed={s},{s + 1},{s + 2},{s + 3}", cwd=tmp_path) for s in (0, 4)]
@@ -269,7 +272,7 @@ def test_two_sweeps_started_at_the_same_moment_on_a_fresh_store(tmp_path):
     assert not any("tracking failed" in p.read_text() for p in tmp_path.glob("multirun/2*/*/*/zsl.log"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_joblib
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_worker_that_is_stopped(tmp_path, number):
@@ -296,7 +299,7 @@ def test_a_worker_that_is_stopped(tmp_path, number):
     assert "1 finished, 1 skipped" in again.communicate(timeout=120)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_submitit
 def test_submitit_runs_jobs_on_this_machine(tmp_path):
     done = start(*QUICK, "hydra/launcher=submitit_local", "-m", "model.lam=0.1,abc,0.2", cwd=tmp_path)
@@ -353,7 +356,7 @@ def server(tmp_path_factory):
     stores.forget()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_that_is_down_costs_a_warning_and_an_upload(tmp_path, server, capsys):
     server.kill()
     begun_at = time.monotonic()
@@ -375,7 +378,7 @@ def test_a_server_that_is_down_costs_a_warning_and_an_upload(tmp_path, server, c
     assert capsys.readouterr().out == "nothing to do; --all sends runs made with tracking=none too\n"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_that_dies_in_mid_run(tmp_path, server):
     one = start(*QUICK[::2], "model.n_iter=3000", f"tracking.uri={server.uri}", "-m", "seed=0", cwd=tmp_path)
     wait_for(lambda: begun(tmp_path, 0), one)
@@ -393,6 +396,7 @@ def test_a_server_that_dies_in_mid_run(tmp_path, server):
     assert words(children[parent.info.run_id]) == ["FINISHED"]
 
 
+@pytest.mark.slow
 def test_a_sweep_in_the_folder_of_another_one_leaves_its_runs_alone(tmp_path):
     quick = ["-m", "dataset=synthetic", "figures=false", "tracking=none", "hydra.sweep.dir=multirun/sweep", "seed=0"]
     assert zsl(*quick, "model=ridge", cwd=tmp_path).returncode == 0

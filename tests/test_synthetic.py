@@ -45,6 +45,7 @@ def test_shift_moves_the_last_classes_by_one_vector():
 
 
 @pytest.mark.parametrize("preset", ["small", "cub"])
+@pytest.mark.slow
 def test_presets_have_the_benchmarks_shape(preset):
     table = synthetic.load(preset=preset)
     n_classes, n_unseen, n_images, p, q = synthetic.SHAPES[preset]

@@ -147,7 +147,7 @@ def test_a_run_that_does_not_finish_says_why(store, monkeypatch, error, word):
 # --- opening a store --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("uri", [None, "sqlite:///out/mlflow.db"])
 def test_many_processes_create_one_store(tmp_path, uri):
     code = (
@@ -208,6 +208,7 @@ def test_settings_are_refused_before_the_work(tmp_path):
 # --- upload -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_upload_completes_what_the_store_did_not_get(tmp_path, monkeypatch, capsys):
     out, folder = tmp_path / "out", tmp_path / "out" / "run"
     with monkeypatch.context() as broken:
@@ -247,6 +248,7 @@ def test_an_output_folder_that_was_moved_keeps_its_store(tmp_path, store, monkey
     assert not store.exists()
 
 
+@pytest.mark.slow
 def test_runs_without_tracking_and_runs_of_another_store(tmp_path, store, capsys):
     start(store / "run", "tracking=none")
     for arguments, n in (([], 0), (["--all"], 1), ([], 1)):
@@ -283,6 +285,7 @@ def test_a_long_curve_is_sent_in_parts_each_of_which_is_a_sign_of_life(store, mo
 # --- repair -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_repair_marks_what_was_killed_without_a_word(store, tmp_path, capsys):
     """After SIGKILL the folder and the store both say RUNNING."""
     code = (
@@ -332,7 +335,7 @@ def test_repair_of_a_sweep_and_of_runs_whose_folders_are_gone(store):
     assert {r.info.status for r in recorded(store)} == {"KILLED"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tracking_costs_at_most_a_fifth_of_a_second(tmp_path, monkeypatch):
     """From the third run of a process on, with model and artifacts; `pytest -s` prints the times."""
     spent = []

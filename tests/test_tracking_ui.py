@@ -66,6 +66,7 @@ def fetched(address, seconds=30):
             time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_jobs_are_named_by_what_the_sweep_varies(swept):
     client = opening.client_of(swept / "multirun" / "mlflow.db")
     names = [run.info.run_name for run in client.search_runs(["1"])]
@@ -74,6 +75,7 @@ def test_jobs_are_named_by_what_the_sweep_varies(swept):
     assert set(names[1:-1]) == {f"model={m} seed={s}" for m in ("eszsl", "sae") for s in (0, 1)}
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_varies_and_the_printed_link_leads_to_it(shown, swept):
     process, line = shown
     match = re.match(r"(http://127\.0\.0\.1:\d+)/#/experiments/1/runs shows the runs of ", line)
@@ -146,7 +148,7 @@ def test_columns_of_groups_and_of_nothing():
     assert "</" not in view.script({"1": {"selectedColumns": ["params.`</script>`"]}})[8:-9]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="looks at the page in chromium")
 def test_a_browser_shows_the_columns_and_no_banner(shown):
     address = shown[1].split(" ")[0]

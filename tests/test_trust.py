@@ -80,6 +80,7 @@ def test_a_file_of_something_else_is_never_renamed(tmp_path, content):
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_store_that_was_deleted_is_filled_again(tmp_path, store, capsys):
     out = store
     shutil.rmtree(out / "mlartifacts", ignore_errors=True)
@@ -105,6 +106,7 @@ def test_no_record_is_sent_that_is_not_the_runs_own(tmp_path, store, caplog):
     assert not [r for r in recorded(store) if r.data.metrics]
 
 
+@pytest.mark.slow
 def test_a_store_that_hangs_costs_its_patience_once(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(opening, "PATIENCE_S", 0.5)
     with socket.socket() as server:
@@ -144,6 +146,7 @@ def test_work_that_goes_on_is_no_hang(monkeypatch):
     assert opening.answered(lambda: time.sleep(0.6), client) is None
 
 
+@pytest.mark.slow
 def test_odd_paths_of_stores(tmp_path, monkeypatch):
     names = ["My%20Data", "p?q", "a#b", "it's", "ä b?c=%d#e"]
     for name in names:
@@ -161,6 +164,7 @@ def test_odd_paths_of_stores(tmp_path, monkeypatch):
 # --- logins -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_login_is_in_no_file_and_on_no_line(tmp_path, monkeypatch):
     monkeypatch.setattr(opening, "PATIENCE_S", 2)
     words = ("dataset=synthetic", "model=ridge", "output_dir=out")
@@ -207,6 +211,7 @@ def test_any_flipped_bit_of_a_record_is_noticed(tmp_path, caplog):
     assert f"{path} is damaged and left out" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_damaged_record_is_named_and_the_others_go_on(tmp_path, store, caplog, capsys):
     for name in ("a", "b", "c"):
         start(store / name, "tracking=none", f"seed={ord(name)}")
@@ -257,6 +262,7 @@ def test_partial_files_of_dead_processes_are_removed(tmp_path):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.EIO])
+@pytest.mark.slow
 def test_what_the_system_refuses_is_one_sentence(tmp_path, monkeypatch, number):
     def full(*_, **__):
         raise OSError(number, os.strerror(number))

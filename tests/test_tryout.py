@@ -95,6 +95,7 @@ def test_one_page_tells_what_was_recognised_and_how_sure_it_is(photos, seen_by, 
     assert zsl.ZeroShotClassifier.load(out / "run" / "model.skops").classes_.tolist() == list(UNSEEN)
 
 
+@pytest.mark.slow
 def test_a_second_call_reads_no_image_again_and_takes_other_descriptions(photos, seen_by):
     assert tried(photos) == 0
     assert len(seen_by) == 48
@@ -108,6 +109,7 @@ def test_a_second_call_reads_no_image_again_and_takes_other_descriptions(photos,
     assert len(seen_by) == 48 + 49
 
 
+@pytest.mark.slow
 def test_images_that_were_written_again_are_read_again(photos, seen_by):
     assert tried(photos) == 0
     image = next((photos / "unlabelled").iterdir())
@@ -116,6 +118,7 @@ def test_images_that_were_written_again_are_read_again(photos, seen_by):
     assert len(seen_by) == 2 * 48
 
 
+@pytest.mark.slow
 def test_answers_to_questions_are_kept(photos, seen_by):
     assert tried(photos) == 0
     out = photos.with_name("photos-try")
@@ -142,12 +145,14 @@ def test_answers_to_questions_are_kept(photos, seen_by):
 
 
 @pytest.mark.parametrize("name", ["it's", "a ${x} b", 'q"q', "c,d=e", "ü [1]"])
+@pytest.mark.slow
 def test_any_folder_will_do(photos, seen_by, name):
     assert tried(photos, "--to", str(photos.with_name(name))) == 0
     page = html.unescape((photos.with_name(name) / "index.html").read_text())
     assert f"<code>zsl ask {shlex.quote(str(photos.with_name(name) / 'run'))} --images " in page
 
 
+@pytest.mark.slow
 def test_the_page_says_when_answers_say_nothing(photos, seen_by, caplog):
     source = photos.with_name("classes.yaml")
     source.write_text(re.sub("(grey_tall|blue_wide): .*", r"\1: A grey bar that is wide.", source.read_text()))
@@ -175,6 +180,7 @@ def test_with_few_kinds_the_page_says_that_nothing_was_compared(photos, seen_by,
     assert "accuracy on held-out kinds" not in page
 
 
+@pytest.mark.slow
 def test_an_interrupted_extraction_goes_on(photos, seen_by, monkeypatch):
     from zsl.extract import __main__ as extract
 

@@ -51,7 +51,7 @@ def pairs(model):
             yield inference
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", SOUND)
 def test_every_model_and_rule_on_sound_data(name, request):
     counts, false = Counter(), []
@@ -80,7 +80,7 @@ def test_every_model_and_rule_on_sound_data(name, request):
     assert not false
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", SOUND)
 def test_data_of_thirty_splits(name, request):
     for seed in range(30):
