@@ -43,6 +43,7 @@ def options(group: str) -> list[str]:
     return sorted(p.stem for p in (conf_dir() / group).glob("*.yaml"))
 
 
+@cache
 def without_package(group: str) -> dict[str, str]:
     """The options whose file ``needs`` a package that is not installed, each with that package.
 
