@@ -150,8 +150,9 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_a_killed_tune_or_sweep_goes_on_by_the_same_command(tmp_path, way):
     def start(folder, *more):
-        command = [sys.executable, "-m", "zsl.main", "dataset=synthetic", "model.n_iter=40", "inference=aag",
-                   "tracking=none", "save_precision=double", f"output_dir={folder}", *WAYS[way], *more]  # fmt: skip
+        command = [sys.executable, "-m", "zsl.main", "dataset=synthetic", "model=coupled_paper", "model.n_iter=40",
+                   "inference=aag", "tracking=none", "save_precision=double", f"output_dir={folder}",
+                   *WAYS[way], *more]  # fmt: skip
         env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         return subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 

@@ -81,11 +81,12 @@ def test_many_threads_leave_the_limit_as_they_found_it(rng):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_forked_and_spawned_workers_compute_the_same(tmp_path):
-    # A forked process has none of its parent's threads, and must not wait for them.
+    # A forked process has none of its parent's threads, and must not wait for them or for a lock that they hold.
     script = tmp_path / "forks.py"
     script.write_text(
         "import multiprocessing, numpy as np\n"
         "from zsl.sparse import sparse_encode\n"
+        "from zsl.sparse.kernels.products import one_thread_each\n"
         "rng = np.random.default_rng(0)\n"
         "X, D = rng.standard_normal((50, 30)), rng.standard_normal((60, 30))\n"
         "def work(_):\n"
@@ -93,7 +94,7 @@ def test_forked_and_spawned_workers_compute_the_same(tmp_path):
         "if __name__ == '__main__':\n"
         "    expected = work(0)\n"
         "    for kind in ('fork', 'spawn'):\n"
-        "        with multiprocessing.get_context(kind).Pool(1) as pool:\n"
+        "        with one_thread_each(), multiprocessing.get_context(kind).Pool(1) as pool:\n"
         "            assert pool.map(work, [0])[0] == expected\n"
     )
     subprocess.run([sys.executable, str(script)], check=True, timeout=120)

@@ -7,6 +7,7 @@ measurements.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,16 @@ _STRIP = 256
 # The limit on BLAS's threads belongs to the whole process: a second thread that entered while the first had set the
 # limit would save the limited value and restore that value last.
 _limited = threading.Lock()
+
+
+def _unlock() -> None:
+    """A forked process has none of the threads of its parent, so that nobody would release the lock."""
+    global _limited
+    _limited = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
 
 
 @lru_cache(maxsize=1)
