@@ -278,6 +278,7 @@ def test_eszsl_on_real_images_is_near_the_formula(cifar_awa):
             "dataset=xlsa17", f"dataset.root={cifar_awa}", "feature.name=lite0_1280", "split=random",
             "split.n_unseen=5", f"split.seed={seed}", "model=eszsl", "tracking=none",
             "tune.grid={model.gamma:[1.0,10.0,100.0],model.lam:[1.0,10.0]}", "tune=class_cv",
+            "tune.rule=best", "tune.repeats=1",
         ])  # fmt: skip
         ours.append(run(cfg).metrics["acc_class"])
         raw = load(checked(cfg))

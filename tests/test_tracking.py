@@ -9,8 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -333,30 +331,3 @@ def test_repair_of_a_sweep_and_of_runs_whose_folders_are_gone(store):
     assert json.loads((store / "sweep" / "sweep.json").read_text())["status"] == "KILLED"
     assert main(["repair", str(store), "--uri", opened.uri]) == 0
     assert {r.info.status for r in recorded(store)} == {"KILLED"}
-
-
-@pytest.mark.long
-def test_tracking_costs_at_most_a_fifth_of_a_second(tmp_path, monkeypatch):
-    """From the third run of a process on, with model and artifacts; `pytest -s` prints the times."""
-    spent = []
-
-    def waited_s():  # other programs had the core
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-
-    def timed(method):
-        def call(*arguments):
-            begun, waited = time.perf_counter(), waited_s()
-            try:
-                return method(*arguments)
-            finally:
-                spent.append(time.perf_counter() - begun - (waited_s() - waited))
-
-        return call
-
-    for name in ("start", "finish"):
-        monkeypatch.setattr(MLflowTracker, name, timed(getattr(MLflowTracker, name)))
-    for n in range(10):
-        run(compose(["dataset=digits", "model.n_iter=1", f"output_dir={tmp_path / 'out'}"]), tmp_path / f"run{n}")
-    each = sorted(a + b for a, b in zip(spent[4::2], spent[5::2]))
-    print("seconds per run:", [round(t, 3) for t in each])
-    assert each[len(each) // 2] <= 0.2

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from conftest import IN_ONE_SPACE
 from zsl import UserError, compose
 from zsl.config import options, without_package
 from zsl.data.signs import of_data
@@ -55,7 +56,7 @@ def pairs(model):
 @pytest.mark.parametrize("name", SOUND)
 def test_every_model_and_rule_on_sound_data(name, request):
     counts, false = Counter(), []
-    for option in sorted({*options("model")} - {*without_package("model")}):
+    for option in sorted({*options("model")} - {*without_package("model"), *IN_ONE_SPACE}):
         setup = checked(compose([*overrides(name, request), f"model={option}", "tracking=none"]))
         data = load(setup)
         fitted = setup.classifier.fit_data(data)
