@@ -37,7 +37,7 @@ test-oldest:  ## the test suite with the oldest packages that pyproject.toml all
 	python3.11 -m venv .venv-oldest
 	.venv-oldest/bin/python tests/oldest.py >.venv-oldest/constraints.txt
 	.venv-oldest/bin/python -m pip install --quiet --constraint .venv-oldest/constraints.txt --editable '.[dev]'
-	NUMBA_CACHE_DIR=.venv-oldest/numba .venv-oldest/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
+	NUMBA_CACHE_DIR=.venv-oldest/numba .venv-oldest/bin/python -m pytest -n 2 --dist worksteal -m 'not long' $(ARGS)
 
 fuzz: $(STAMP_DEV)  ## damage every format at random and read it, in child processes (ARGS="--count 2000 --seed 3")
 	$(PY) tests/fuzz.py $(ARGS)

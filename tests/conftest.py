@@ -53,7 +53,8 @@ IN_ONE_SPACE = ("clip", "clip_adapter")
 def models(slow: Collection[str] = (), long: Collection[str] = (), quick: Collection[str] | None = None) -> list:
     """The models of conf/model/ as parameters of tests that fit them; without the package it needs, one is skipped.
 
-    Those in ``slow``, or all but those in ``quick``, are marked slow, those in ``long`` long.
+    Models in ``slow`` get the mark ``slow``, and models in ``long`` the mark ``long``. With ``quick``, every model that
+    is not in it gets the mark ``slow``.
     """
     from zsl.config import options, without_package
 

@@ -20,7 +20,7 @@ from zsl.sparse.kernels.threads import spread
 from zsl.sparse.problem import row_blocks
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
-# Another thread pays from about so many atoms on.
+# A thread sums for at least so many atoms, because waking it up takes about a tenth of a millisecond.
 _FEW_ATOMS = 32
 
 

@@ -40,6 +40,17 @@ def forward(U, inverse, k, b):
 
 
 @njit(fastmath=FAST, error_model="numpy")
+def _set_diagonal(i, pivot, smallest, d, inverse):
+    """Write the diagonal of column ``i``; it is zero, and the atom left out, if the pivot is not above ``smallest``."""
+    if pivot > smallest:
+        d[i] = np.sqrt(pivot)
+        inverse[i] = 1 / d[i]
+    else:
+        d[i] = 0
+        inverse[i] = 0
+
+
+@njit(fastmath=FAST, error_model="numpy")
 def _append_one(G, S, k, U, d, inverse, floor):
     """Extend the factor by its last column alone; the empty row of the new atom is work space meanwhile."""
     m = k - 1
@@ -50,12 +61,7 @@ def _append_one(G, S, k, U, d, inverse, floor):
     forward(U, inverse, m, b)
     for i in range(m):
         pivot -= b[i] * b[i]
-    if pivot > floor * g[S[m]]:
-        d[m] = np.sqrt(pivot)
-        inverse[m] = 1 / d[m]
-    else:
-        d[m] = 0
-        inverse[m] = 0
+    _set_diagonal(m, pivot, floor * g[S[m]], d, inverse)
     for i in range(m):
         U[i, m] = b[i] if inverse[m] > 0 else 0
         b[i] = 0
@@ -103,12 +109,8 @@ def append(G, S, first, k, U, d, inverse, floor):
         if i >= first:
             pivot = row[0]
             row[0] = 0
-            if pivot > floor * G[S[i], S[i]]:
-                d[i] = np.sqrt(pivot)
-                inverse[i] = 1 / d[i]
-            else:
-                d[i] = 0
-                inverse[i] = 0
+            _set_diagonal(i, pivot, floor * G[S[i], S[i]], d, inverse)
+            if inverse[i] == 0:
                 for n in range(i):
                     U[n, i] = 0
         f0 = inverse[i]

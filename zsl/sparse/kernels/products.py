@@ -7,7 +7,6 @@ measurements.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from threadpoolctl import ThreadpoolController
 
 from zsl.checks import Array
 from zsl.device import current
-from zsl.sparse.kernels.threads import spread
+from zsl.sparse.kernels.threads import in_forked_child, spread
 
 # A product of up to this many multiplications is done before a second thread has woken up.
 _SMALL = 1e8
@@ -35,14 +34,11 @@ _STRIP = 256
 _limited = threading.Lock()
 
 
+@in_forked_child
 def _unlock() -> None:
-    """A forked process has none of the threads of its parent, so that nobody would release the lock."""
+    """Replace the lock, which a thread of the parent may have held when it forked this process."""
     global _limited
     _limited = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock)
 
 
 @lru_cache(maxsize=1)

@@ -9,39 +9,35 @@ that may also get a single row has to be compiled twice, and GNU OpenMP ends a p
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numba
 
-# Waking a thread up takes as long as sparse codes for this many rows times atoms.
+# Waking a thread up takes about a tenth of a millisecond. A thread therefore gets codes of at least this size: the
+# number of rows times the number of atoms.
 _WORTH = 2048
-_pool: ThreadPoolExecutor | None = None
-_making = threading.Lock()
 
 
-def _forget() -> None:
-    """A forked process has none of the threads of its parent."""
-    global _pool, _making
-    _pool, _making = None, threading.Lock()
+def in_forked_child(action: Callable[[], None]) -> Callable[[], None]:
+    """Let every process that is forked from this one call ``action`` first: it has none of its parent's threads."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=action)
+    return action
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
-
-
+@cache
 def _threads() -> ThreadPoolExecutor:
-    global _pool
-    with _making:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS, "zsl-kernel")  # type: ignore[attr-defined]
-        return _pool
+    return ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS, "zsl-kernel")  # type: ignore[attr-defined]
+
+
+in_forked_child(_threads.cache_clear)
 
 
 def few_rows(r: int) -> int:
-    """The number of rows with codes of ``r`` atoms below which another thread does not pay."""
+    """The fewest rows with codes of ``r`` atoms that are worth waking up a thread."""
     return max(1, _WORTH // max(r, 1))
 
 
