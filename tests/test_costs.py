@@ -11,7 +11,8 @@ from zsl.bench import __main__ as bench
 from zsl.bench import model as against
 from zsl.costs import calibration, large, model, work
 from zsl.costs.machine import Machine, memory_limit, place
-from zsl.costs.trial import Timed, Trial
+from zsl.costs.trial import Timed
+from zsl.costs.work import Shape
 from zsl.errors import UserError
 from zsl.experiment import estimate as command
 
@@ -24,7 +25,7 @@ RATES = {
 }  # fmt: skip
 GROWTH = {"one": 0.1, "k/p": 0.1, "n/r": 0.03, "later": 0.65, "test one": 0.1, "test k/p": 0.05, "test n/r": -0.01}
 MACHINE = Machine(1e10, 2e10, 5e9, 1e9, 5e8, 4e8, RATES, GROWTH, {"cores": 2})
-SHAPE = work.Shape(n=100_000, p=256, r=320, q=85, L=5000, M=20, k=40.0)
+SHAPE = Shape(n=100_000, p=256, r=320, q=85, L=5000, M=20, k=40.0)
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_coefficients_are_found_again():
     """Runs whose times are those of the model give the model back, as far as these runs can tell."""
     runs = []
     for trial in calibration.TRIALS:
-        shape = trial.shape((0.2 if trial.share >= 0.05 else 0.7) * trial.p)
+        shape = replace(trial, k=(0.2 if trial.share >= 0.05 else 0.7) * trial.p)
         ks, k = work.densities(shape, GROWTH), work.test_density(shape, GROWTH)
         share, codings = min(shape.r / shape.n, 1.0), []
         for i, density in enumerate(ks):
@@ -103,18 +104,17 @@ def test_coefficients_are_found_again():
         coded = calibration.coding_seconds(MACHINE, shape, shape.L, shape.p, k, "test")
         rest = parts["fit"] - sum(taken for _, taken in codings)
         assert rest > 0
-        runs.append((trial, Timed(shape.k, parts["fit"], parts["aag"], parts["aaw"], parts["taaw"], codings, k, coded)))
+        runs.append((shape, Timed(parts["fit"], parts["aag"], parts["aaw"], parts["taaw"], codings, k, coded)))
     raw = {name: getattr(MACHINE, name) for name in ("product", "product32", "memory", "disk", "loading")}
     found = calibration.fitted(raw, MACHINE.base, runs)
-    for trial, timed in runs:
-        shape = trial.shape(timed.k)
+    for shape, timed in runs:
         again = {p.name: p.seconds for p in model.estimate(shape, found)}
         for name in ("fit", "aag", "aaw", "taaw"):
-            assert again[name] == pytest.approx(getattr(timed, name), rel=0.1), (trial, name)
+            assert again[name] == pytest.approx(getattr(timed, name), rel=0.1), (shape, name)
 
 
 def test_constants_are_read_as_they_were_written(tmp_path):
-    path = tmp_path / "new" / "machine.json"
+    path = tmp_path / "machine.json"
     MACHINE.write(path)
     assert Machine.read(path) == MACHINE
     assert calibration.machine(path=path) == MACHINE
@@ -229,7 +229,7 @@ def test_predictions_stand_beside_measurements(monkeypatch):
     off = iter([1.1, 1.5])
 
     def measure(problem, folder):
-        f, parts = next(off), model.estimate(problem.shape(20.0), MACHINE)
+        f, parts = next(off), model.estimate(replace(problem, k=20.0), MACHINE)
         return {**{p.name: p.seconds * f for p in parts}, "memory": model.peak(parts) * f / 2**20, "k": 20.0}
 
     monkeypatch.setattr(
@@ -237,7 +237,7 @@ def test_predictions_stand_beside_measurements(monkeypatch):
     )
     monkeypatch.setattr(against, "machine", lambda: MACHINE)
     monkeypatch.setattr(against, "measure", measure)
-    found = against.compare((Trial(2000, 64, 80, 16, 500, 5, 0.1), Trial(3000, 64, 80, 16, 500, 5, 0.1)))
+    found = against.compare((Shape(2000, 64, 80, 16, 500, 5, 0.1), Shape(3000, 64, 80, 16, 500, 5, 0.1)))
     assert found["all"] == 1
     assert found["within"]["fit"] == 1
     assert [round(row["fit ratio"], 3) for row in found["runs"]] == [round(1 / 1.1, 3), round(1 / 1.5, 3)]
@@ -248,12 +248,11 @@ def test_predictions_stand_beside_measurements(monkeypatch):
 def test_a_run_is_timed_part_by_part(tmp_path):
     from zsl.costs import trial
 
-    t = Trial(120, 20, 16, 6, 30, 3, 0.1, 1)
+    t = Shape(120, 20, 16, 6, 30, 3, 0.1, 1)
     trial.write(t, str(tmp_path))
     data, taken = trial.read(t, str(tmp_path))
     timed = trial.run(t, data)
     assert taken > 0
     assert len(timed.codings) == 2
     assert min(timed.fit, timed.aag, timed.aaw, timed.taaw, timed.test_coding) > 0
-    assert 1 <= timed.k <= 20
-    assert trial.probed(t, data) == timed.k
+    assert 1 <= trial.probed(t, data) <= 20

@@ -24,7 +24,7 @@ import pandas as pd
 from zsl.bench import encode, learning
 from zsl.bench.encode import REAL_ATOMS, TOL, Result
 from zsl.bench.process import in_a_process
-from zsl.costs.simulated import N_CLASSES
+from zsl.costs.trial import N_CLASSES
 from zsl.errors import UserError, too_large, unforeseen, writing
 from zsl.report.figures import figure_of, relative_times, save_figure
 from zsl.report.formats import Table, save, show

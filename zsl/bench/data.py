@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from zsl.checks import Array
-from zsl.costs.simulated import N_CLASSES, sampler
+from zsl.costs.trial import N_CLASSES, sampler
 from zsl.linalg import unit_rows
 
 

@@ -17,7 +17,7 @@ from zsl.bench.data import real, stored, synthetic
 from zsl.bench.encode import REAL_ATOMS, TOL, exponent, penalty_for
 from zsl.bench.process import in_a_process, memory_mb
 from zsl.checks import Array
-from zsl.costs.simulated import N_CLASSES
+from zsl.costs.trial import N_CLASSES
 from zsl.models.coupled import CoupledDictionaries
 from zsl.models.coupling import ImageAttributes, Visual
 from zsl.sparse import Codes, objective, sparse_encode

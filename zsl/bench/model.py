@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from zsl.bench.process import in_a_process, memory_mb
@@ -13,27 +13,27 @@ from zsl.costs import large, trial
 from zsl.costs.calibration import machine
 from zsl.costs.machine import Machine
 from zsl.costs.model import estimate, peak
-from zsl.costs.trial import Trial
+from zsl.costs.work import Shape
 
 PROBLEMS = (
     # n, p, r, q, L, M, share of lambda, alternations, dictionaries
-    Trial(18000, 192, 510, 102, 1200, 20, 0.15, 3, K=3, batch_size=2000),
-    Trial(5000, 128, 430, 64, 2300, 300, 0.1, K=2, batch_size=2000),
-    Trial(5000, 768, 2160, 85, 4500, 72, 0.1),
-    Trial(16000, 192, 420, 85, 2600, 300, 0.05, 4),
-    Trial(3000, 128, 420, 64, 5900, 50, 0.15, 6),
-    Trial(13000, 96, 240, 40, 11200, 72, 0.15),
-    Trial(25000, 128, 80, 40, 1300, 20, 0.08, 4, K=3),
-    Trial(3000, 384, 650, 64, 4800, 300, 0.2, single=True),
-    Trial(8000, 384, 1080, 64, 9200, 50, 0.2, 4, batch_size=2000),
-    Trial(4000, 1024, 1570, 200, 7800, 20, 0.15, K=2),
+    Shape(18000, 192, 510, 102, 1200, 20, 0.15, 3, K=3, batch_size=2000),
+    Shape(5000, 128, 430, 64, 2300, 300, 0.1, K=2, batch_size=2000),
+    Shape(5000, 768, 2160, 85, 4500, 72, 0.1),
+    Shape(16000, 192, 420, 85, 2600, 300, 0.05, 4),
+    Shape(3000, 128, 420, 64, 5900, 50, 0.15, 6),
+    Shape(13000, 96, 240, 40, 11200, 72, 0.15),
+    Shape(25000, 128, 80, 40, 1300, 20, 0.08, 4, K=3),
+    Shape(3000, 384, 650, 64, 4800, 300, 0.2, single=True),
+    Shape(8000, 384, 1080, 64, 9200, 50, 0.2, 4, batch_size=2000),
+    Shape(4000, 1024, 1570, 200, 7800, 20, 0.15, K=2),
 )
 """Runs whose shapes were drawn at random, none among those that :mod:`zsl.costs.calibration` measures"""
 PARTS = ("load", "fit", "aag", "aaw", "taaw")
 WITHIN = 0.3
 
 
-def compare(problems: tuple[Trial, ...] = PROBLEMS) -> dict[str, Any]:
+def compare(problems: tuple[Shape, ...] = PROBLEMS) -> dict[str, Any]:
     """Predicted and measured seconds of every part, and peak memory, each problem in a process of its own."""
     constants, runs = in_a_process(machine), []
     for problem in problems:
@@ -52,9 +52,9 @@ def compare(problems: tuple[Trial, ...] = PROBLEMS) -> dict[str, Any]:
     return {"runs": runs, "within": good, "all": both, "notes": notes, "machine": asdict(constants)}
 
 
-def beside(problem: Trial, constants: Machine, found: dict[str, float]) -> dict[str, Any]:
+def beside(problem: Shape, constants: Machine, found: dict[str, float]) -> dict[str, Any]:
     """A row of the table: sizes, then measured values and the ratio of the predicted to the measured one."""
-    shape = problem.shape(found["k"])
+    shape = replace(problem, k=found["k"])
     parts = estimate(shape, constants)
     seconds = {part.name: part.seconds for part in parts}
     row: dict[str, Any] = {"problem": _name(problem), "non-zeros": found["k"]}
@@ -66,21 +66,21 @@ def beside(problem: Trial, constants: Machine, found: dict[str, float]) -> dict[
     return row
 
 
-def _name(t: Trial) -> str:
+def _name(t: Shape) -> str:
     extra = [f"{t.K} dictionaries"] * (t.K > 1) + ["float32"] * t.single
     extra += [f"batches of {t.batch_size}"] * (t.batch_size is not None)
     sizes = f"n={t.n} p={t.p} r={t.r} q={t.q} L={t.L} M={t.M} passes={t.n_iter + 1}"
     return " ".join([sizes, *extra])
 
 
-def measure(problem: Trial, folder: str) -> dict[str, float]:
+def measure(problem: Shape, folder: str) -> dict[str, float]:
     """Seconds of each part in this process, and its peak memory in MB."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     for share in (0.1, 0.02):  # loads compiled kernels of both solvers
-        trial.simulated(Trial(600, 128, 300, 20, 100, 5, share, single=problem.single, batch_size=problem.batch_size))
+        trial.simulated(Shape(600, 128, 300, 20, 100, 5, share, single=problem.single, batch_size=problem.batch_size))
     data, load = trial.read(problem, folder)
-    timed = trial.run(problem, data, probe=False)
+    timed = trial.run(problem, data)
     memory = memory_mb("VmHWM")
     k = trial.probed(problem, data)
     return {"load": load, "fit": timed.fit, "aag": timed.aag, "aaw": timed.aaw, "taaw": timed.taaw, "memory": memory,

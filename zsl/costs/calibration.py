@@ -25,7 +25,8 @@ from scipy.optimize import least_squares, lsq_linear, nnls
 from zsl.checks import Array
 from zsl.costs import work
 from zsl.costs.machine import Machine, place, raw_rates
-from zsl.costs.trial import Timed, Trial, read, simulated, write
+from zsl.costs.trial import Timed, read, simulated, write
+from zsl.costs.work import Shape
 from zsl.errors import writing
 from zsl.progress import Bar
 from zsl.sparse.solvers.auto import admm_margin, prefers_admm
@@ -35,41 +36,41 @@ log = logging.getLogger(__name__)
 
 TRIALS = (
     # n, p, r, q, L, M, share of lambda, alternations
-    Trial(2000, 64, 100, 20, 12000, 10, 0.1),
-    Trial(4000, 64, 128, 50, 1000, 40, 0.05),
-    Trial(3000, 128, 160, 85, 8000, 30, 0.2, 3),
-    Trial(3000, 128, 240, 85, 800, 200, 0.05, 4),
-    Trial(2000, 256, 250, 40, 1500, 20, 0.1),
-    Trial(2500, 256, 320, 300, 1000, 50, 0.25),
-    Trial(1500, 512, 640, 85, 600, 10, 0.15, 4),
-    Trial(3000, 512, 640, 100, 1500, 1000, 0.3),
-    Trial(1500, 1024, 700, 200, 700, 50, 0.1, 8),
-    Trial(2000, 1024, 1280, 85, 500, 10, 0.3),
-    Trial(2500, 2048, 1500, 85, 600, 50, 0.25, 3),
-    Trial(5000, 256, 400, 30, 5000, 100, 0.15, 1),
-    Trial(3000, 128, 320, 85, 600, 10, 0.008),
-    Trial(3000, 256, 320, 30, 1000, 50, 0.02),
-    Trial(2000, 512, 400, 85, 500, 20, 0.012, 4),
-    Trial(3500, 192, 260, 40, 800, 10, 0.008),
-    Trial(2500, 768, 512, 60, 600, 40, 0.008, 3),
-    Trial(2000, 512, 640, 200, 500, 50, 0.02),
-    Trial(1500, 1024, 700, 85, 700, 200, 0.02),
-    Trial(2500, 1024, 900, 85, 400, 20, 0.006),
-    Trial(3000, 256, 320, 85, 2000, 10, 0.15, 2, single=True),
-    Trial(2000, 512, 640, 85, 1000, 50, 0.1, 3, single=True),
-    Trial(3000, 256, 320, 85, 1000, 20, 0.02, 2, single=True),
-    Trial(3000, 512, 1000, 60, 2000, 20, 0.07, 2),
-    Trial(4000, 768, 1500, 100, 1500, 50, 0.12, 2),
-    Trial(9000, 64, 400, 20, 500, 10, 0.25, 4),
-    Trial(8000, 64, 100, 40, 1000, 20, 0.08, 2, single=True),
-    Trial(5000, 160, 200, 50, 1000, 20, 0.12, 2, single=True),
-    Trial(4000, 320, 300, 50, 500, 20, 0.06, 2, single=True),
-    Trial(9000, 128, 500, 20, 500, 10, 0.25, 8, single=True),
+    Shape(2000, 64, 100, 20, 12000, 10, 0.1),
+    Shape(4000, 64, 128, 50, 1000, 40, 0.05),
+    Shape(3000, 128, 160, 85, 8000, 30, 0.2, 3),
+    Shape(3000, 128, 240, 85, 800, 200, 0.05, 4),
+    Shape(2000, 256, 250, 40, 1500, 20, 0.1),
+    Shape(2500, 256, 320, 300, 1000, 50, 0.25),
+    Shape(1500, 512, 640, 85, 600, 10, 0.15, 4),
+    Shape(3000, 512, 640, 100, 1500, 1000, 0.3),
+    Shape(1500, 1024, 700, 200, 700, 50, 0.1, 8),
+    Shape(2000, 1024, 1280, 85, 500, 10, 0.3),
+    Shape(2500, 2048, 1500, 85, 600, 50, 0.25, 3),
+    Shape(5000, 256, 400, 30, 5000, 100, 0.15, 1),
+    Shape(3000, 128, 320, 85, 600, 10, 0.008),
+    Shape(3000, 256, 320, 30, 1000, 50, 0.02),
+    Shape(2000, 512, 400, 85, 500, 20, 0.012, 4),
+    Shape(3500, 192, 260, 40, 800, 10, 0.008),
+    Shape(2500, 768, 512, 60, 600, 40, 0.008, 3),
+    Shape(2000, 512, 640, 200, 500, 50, 0.02),
+    Shape(1500, 1024, 700, 85, 700, 200, 0.02),
+    Shape(2500, 1024, 900, 85, 400, 20, 0.006),
+    Shape(3000, 256, 320, 85, 2000, 10, 0.15, 2, single=True),
+    Shape(2000, 512, 640, 85, 1000, 50, 0.1, 3, single=True),
+    Shape(3000, 256, 320, 85, 1000, 20, 0.02, 2, single=True),
+    Shape(3000, 512, 1000, 60, 2000, 20, 0.07, 2),
+    Shape(4000, 768, 1500, 100, 1500, 50, 0.12, 2),
+    Shape(9000, 64, 400, 20, 500, 10, 0.25, 4),
+    Shape(8000, 64, 100, 40, 1000, 20, 0.08, 2, single=True),
+    Shape(5000, 160, 200, 50, 1000, 20, 0.12, 2, single=True),
+    Shape(4000, 320, 300, 50, 500, 20, 0.06, 2, single=True),
+    Shape(9000, 128, 500, 20, 500, 10, 0.25, 8, single=True),
 )
 # Small runs of every kind come first and do not count: they load compiled kernels.
 _FIRST = (
-    Trial(400, 64, 100, 20, 100, 5, 0.1), Trial(600, 128, 300, 20, 100, 5, 0.02),
-    Trial(400, 64, 100, 20, 100, 5, 0.1, single=True), Trial(600, 128, 300, 20, 100, 5, 0.02, single=True),
+    Shape(400, 64, 100, 20, 100, 5, 0.1), Shape(600, 128, 300, 20, 100, 5, 0.02),
+    Shape(400, 64, 100, 20, 100, 5, 0.1, single=True), Shape(600, 128, 300, 20, 100, 5, 0.02, single=True),
 )  # fmt: skip
 
 
@@ -78,7 +79,7 @@ PRODUCTS = {"rest": (1, 4, 6), "aag": (0, 2), "aaw": (0, 1), "taaw": (0,)}
 # Seconds of a product are at least this share of what its rate makes of it.
 _LEAST_PRODUCTS = 0.3
 # Features of 48 MB.
-_LOADED = Trial(10_000, 500, 500, 85, 2000, 10, 0.1)
+_LOADED = Shape(10_000, 500, 500, 85, 2000, 10, 0.1)
 
 
 def machine(*, again: bool = False, path: Path | None = None) -> Machine:
@@ -107,7 +108,7 @@ def machine(*, again: bool = False, path: Path | None = None) -> Machine:
     return found
 
 
-def measured(trials: Sequence[Trial] = TRIALS) -> Machine:
+def measured(trials: Sequence[Shape] = TRIALS) -> Machine:
     """The constants of this machine, measured now."""
     runs = []
     with Bar("measuring this machine", len(_FIRST) + len(trials)) as bar:
@@ -116,13 +117,13 @@ def measured(trials: Sequence[Trial] = TRIALS) -> Machine:
             bar.step()
         rates = raw_rates() | {"loading": _loading()}
         for trial in trials:
-            runs.append((trial, _quietly(trial)))
+            runs.append(_quietly(trial))
             bar.step()
     again = raw_rates()  # other work may have slowed down the first time
     return fitted({name: max(rate, again.get(name, 0.0)) for name, rate in rates.items()}, _base(), runs)
 
 
-def _quietly(trial: Trial) -> Timed:
+def _quietly(trial: Shape) -> tuple[Shape, Timed]:
     """A small run, which is no run of the user: its log and its warnings are left out."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -158,7 +159,7 @@ def resident() -> float:
     return int(statm.read_text().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
 
 
-def fitted(raw: dict[str, Any], base: float, runs: Iterable[tuple[Trial, Timed]]) -> Machine:
+def fitted(raw: dict[str, Any], base: float, runs: Iterable[tuple[Shape, Timed]]) -> Machine:
     """The coefficients that explain the measured runs."""
     runs = list(runs)
     growth = _growth(runs)
@@ -177,9 +178,8 @@ def fitted(raw: dict[str, Any], base: float, runs: Iterable[tuple[Trial, Timed]]
         ratios = [s / float(np.dot(rates[n], t)) for n, t, s in of_kind if (n == "active cold") == (kind == "cold")]
         rates[f"single {kind}"] = [float(np.median(ratios))]
     samples: dict[str, list[tuple[Array, float]]] = {"rest": [], "aag": [], "aaw": [], "taaw": []}
-    for trial, timed in runs:
-        s, ks = trial.shape(timed.k), [k for k, _ in timed.codings]
-        P = rate(out, s)
+    for s, timed in runs:
+        ks, P = [k for k, _ in timed.codings], rate(out, s)
         samples["rest"].append((work.rest(s, ks, P), timed.fit - sum(t for _, t in timed.codings)))
         samples["aag"].append((work.agnostic(s, timed.test_k, timed.test_coding, P), timed.aag))
         warm = coding_seconds(out, s, s.L, s.p + s.q, timed.test_k, "last", single=False)
@@ -190,12 +190,12 @@ def fitted(raw: dict[str, Any], base: float, runs: Iterable[tuple[Trial, Timed]]
     return out
 
 
-def rate(machine: Machine, s: work.Shape) -> float:
+def rate(machine: Machine, s: Shape) -> float:
     """Multiplications per second in the precision of the features."""
     return machine.product32 if s.single else machine.product
 
 
-def coding_seconds(m: Machine, s: work.Shape, n: float, p: int, k: float, kind: str, *, k_start: float = 0.0,
+def coding_seconds(m: Machine, s: Shape, n: float, p: int, k: float, kind: str, *, k_start: float = 0.0,
                    atoms: float = 0.0, single: bool | None = None, pieces: float = 1.0) -> float:  # fmt: skip
     """Seconds of coding ``pieces`` times ``n`` rows of ``p`` dimensions with ``k`` non-zeros.
 
@@ -228,10 +228,9 @@ def coding_name(by_admm: bool, kind: str) -> str:
     return "active " + ("cold" if kind in COLD else "second" if kind == "second" else "later")
 
 
-def _codings(m: Machine, runs: Iterable[tuple[Trial, Timed]], single: bool) -> Iterator[tuple[str, Array, float]]:
+def _codings(m: Machine, runs: Iterable[tuple[Shape, Timed]], single: bool) -> Iterator[tuple[str, Array, float]]:
     """Name, terms and seconds of every coding in one precision, without those that either solver may have done."""
-    for trial, timed in runs:
-        s = trial.shape(timed.k)
+    for s, timed in runs:
         last, before = len(timed.codings) - 1, 0.0
         if s.single != single:
             continue
@@ -268,12 +267,12 @@ def _least(rows: Sequence[tuple[Array, float]], products: Sequence[int]) -> list
     return [float(c) for c in found.x / unit]
 
 
-def _growth(runs: Sequence[tuple[Trial, Timed]]) -> dict[str, float]:
+def _growth(runs: Sequence[tuple[Shape, Timed]]) -> dict[str, float]:
     """The exponents of :func:`zsl.costs.work.densities` and :func:`zsl.costs.work.test_density`."""
     rows, change, test, later = [], [], [], []
-    for trial, timed in runs:
-        s, ks = trial.shape(timed.k), [k for k, _ in timed.codings]
-        first = work.densities(trial.shape(timed.k), {"one": 0, "k/p": 0, "n/r": 0, "later": 0})[0]
+    for s, timed in runs:
+        ks = [k for k, _ in timed.codings]
+        first = work.densities(s, {"one": 0, "k/p": 0, "n/r": 0, "later": 0})[0]
         rows.append([1.0, math.log(s.k / s.p), math.log(s.n / s.r)])
         change.append(math.log(ks[1] / first))
         test.append(math.log(timed.test_k / s.k))

@@ -47,7 +47,6 @@ class Machine:
 
     def write(self, path: Path) -> None:
         """Keep the constants as JSON."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
 
     @classmethod

@@ -1,16 +1,16 @@
-"""One small or large run whose parts are timed: what calibrates the model of costs, and what tests it."""
+"""One small or large run on simulated features whose parts are timed: it calibrates or tests the model of costs."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from zsl.checks import Array
 from zsl.costs.machine import forget
-from zsl.costs.simulated import N_CLASSES, sampler
 from zsl.costs.work import Shape
 from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess, preprocess
@@ -22,37 +22,15 @@ from zsl.models import AveragedDictionaries
 from zsl.models.initial_atoms import initial_atoms, mean_lambda_max
 from zsl.sparse import Codes, sparse_encode
 
+N_CLASSES = 40
 # Images that are coded to learn how many non-zeros a code has.
 _PROBED = 64
 
 
-@dataclass(frozen=True)
-class Trial:
-    """Sizes and settings of a run on simulated features; ``share`` is ``model.lam_relative``."""
-
-    n: int
-    p: int
-    r: int
-    q: int
-    L: int
-    M: int
-    share: float
-    n_iter: int = 2
-    K: int = 1
-    single: bool = False
-    batch_size: int | None = None
-
-    def shape(self, k: float) -> Shape:
-        """The shape with ``k`` non-zeros of a code."""
-        return Shape(self.n, self.p, self.r, self.q, self.L, self.M, k, self.n_iter, self.K, self.single,
-                     self.batch_size)  # fmt: skip
-
-
 @dataclass
 class Timed:
-    """What a trial measured, in seconds."""
+    """What a run measured, in seconds."""
 
-    k: float = 0.0
     fit: float = 0.0
     aag: float = 0.0
     aaw: float = 0.0
@@ -63,7 +41,22 @@ class Timed:
     test_coding: float = 0.0
 
 
-def features(t: Trial, seed: int = 0) -> tuple[Array, Array, Array]:
+def sampler(p: int, rng: np.random.Generator) -> Callable[[Array], Array]:
+    """A function from labels (m,) to unit ReLU features (m, p): a heavy common part, class means, and noise."""
+    common = rng.gamma(1.0, 1.0, p) - 0.3
+    means = 0.8 * rng.standard_normal((N_CLASSES, p))
+    mixing = rng.standard_normal((64, p)) / 8
+
+    def sample(labels: Array) -> Array:
+        m = len(labels)
+        F = common + means[labels]
+        F += rng.standard_normal((m, 64)) @ mixing + 0.4 * rng.standard_normal((m, p))
+        return unit_rows(np.maximum(F, 0))
+
+    return sample
+
+
+def features(t: Shape, seed: int = 0) -> tuple[Array, Array, Array]:
     """Features X (n + L, p), labels y (n + L,) of seen, then unseen classes, and attributes Z of all classes."""
     rng = np.random.default_rng(seed)
     sample, n = sampler(t.p, rng), t.n
@@ -76,7 +69,7 @@ def features(t: Trial, seed: int = 0) -> tuple[Array, Array, Array]:
     return X, y, Z
 
 
-def dataset(t: Trial, X: Array, y: Array, Z: Array) -> ZeroShotData:
+def dataset(t: Shape, X: Array, y: Array, Z: Array) -> ZeroShotData:
     """The data of a run whose first n rows train."""
     none = np.empty(0, np.int64)
     return ZeroShotData(
@@ -85,13 +78,13 @@ def dataset(t: Trial, X: Array, y: Array, Z: Array) -> ZeroShotData:
     )  # fmt: skip
 
 
-def write(t: Trial, folder: str, seed: int = 7) -> None:
-    """Make the data of a trial, in files."""
+def write(t: Shape, folder: str, seed: int = 7) -> None:
+    """Make the data of a run, in files."""
     for name, array in zip(("X", "y", "Z"), features(t, seed)):
         np.save(Path(folder) / f"{name}.npy", array)
 
 
-def read(t: Trial, folder: str) -> tuple[ZeroShotData, float]:
+def read(t: Shape, folder: str) -> tuple[ZeroShotData, float]:
     """Read these files from the disk as a run reads a dataset: a checked table, hashed, divided; and the seconds."""
     path = Path(folder) / "X.npy"
     with path.open("rb") as file:
@@ -117,8 +110,11 @@ def non_zeros(X: Array, r: int, lam: float | None, share: float, init: str, seed
     return max(1.0, float(np.count_nonzero(sparse_encode(rows, D, penalty, tol=1e-3).A)) / len(rows))
 
 
-def run(t: Trial, data: ZeroShotData, probe: bool = True) -> Timed:
-    """Fit and predict as a run does, and time every part; the classes of the test are the unseen ones."""
+def run(t: Shape, data: ZeroShotData) -> Timed:
+    """Fit and predict as a run does, and time every part; the classes of the test are the unseen ones.
+
+    What :func:`probed` counts is left to it, because its memory is no part of the run's.
+    """
     out, log = Timed(), []
 
     def solver(X: Array, D: Array, lam: float, *, init: Array | None = None, rough: float = 0.0) -> Codes:
@@ -149,17 +145,17 @@ def run(t: Trial, data: ZeroShotData, probe: bool = True) -> Timed:
         if name == "aag":
             out.test_k = sum(m for _, m, _ in log) / len(X) / t.K
             out.test_coding = sum(s for _, _, s in log)
-    if probe:
-        out.k = non_zeros(ready.X, t.r, None, t.share, "samples", 0)
     return out
 
 
-def probed(t: Trial, data: ZeroShotData) -> float:
+def probed(t: Shape, data: ZeroShotData) -> float:
     """Non-zeros of a code under the initial dictionary, of which a prediction makes use."""
     return non_zeros(preprocess(data, Preprocess(), Preprocess()).X, t.r, None, t.share, "samples", 0)
 
 
-def simulated(t: Trial, seed: int = 0) -> Timed:
-    """What a trial measured on its own data."""
+def simulated(t: Shape, seed: int = 0) -> tuple[Shape, Timed]:
+    """The shape with its number of non-zeros, and what a run of it on data of its own measured."""
     X, y, Z = features(t, seed)
-    return run(t, dataset(t, X, y, Z))
+    data = dataset(t, X, y, Z)
+    timed = run(t, data)
+    return replace(t, k=probed(t, data)), timed

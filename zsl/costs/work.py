@@ -34,7 +34,7 @@ _SAMPLE = 4096
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a run that decide what it costs."""
+    """The sizes and settings of a run that decide what it costs."""
 
     n: int
     """Training images"""
@@ -48,14 +48,16 @@ class Shape:
     """Test images"""
     M: int
     """Classes to choose from"""
-    k: float
-    """Non-zeros of the code of an image that is no atom, under the initial dictionary"""
+    share: float = 0.1
+    """``model.lam_relative``, which gives ``k`` where a run on simulated features is measured"""
     n_iter: int = 2
     K: int = 1
     """Dictionaries"""
     single: bool = False
     """Whether features are float32"""
     batch_size: int | None = None
+    k: float = math.nan
+    """Non-zeros of the code of an image that is no atom, under the initial dictionary; NaN until they are counted"""
 
     @property
     def itemsize(self) -> int:

@@ -103,7 +103,7 @@ def _sizes(setup: Setup, data: ZeroShotData) -> tuple[Shape, tuple[str, ...], li
         notes.append(
             f"Fit and inference are estimated for models with dictionaries only, and {type(model).__name__} has none."
         )
-        return Shape(n, p, 1, q, L, M, 1.0, K=0, single=single), (), notes
+        return Shape(n, p, 1, q, L, M, K=0, single=single), (), notes
     feature, semantics = (clone(t or Preprocess()) for t in (setup.classifier.preprocess, setup.classifier.semantics))
     ready = preprocess(data, feature, semantics)
     (n, p), q, single = ready.X.shape, ready.attributes.shape[1], ready.X.dtype.itemsize == 4
@@ -123,7 +123,7 @@ def _sizes(setup: Setup, data: ZeroShotData) -> tuple[Shape, tuple[str, ...], li
         notes.append("The estimate is for this machine's cores alone, without a Dask cluster or a GPU.")
     if model.tol:
         notes.append("With model.tol learning may end earlier.")
-    return Shape(n, p, r, q, L, M, k, model.n_iter, K, single, model.batch_size), stages, notes
+    return Shape(n, p, r, q, L, M, model.lam_relative, model.n_iter, K, single, model.batch_size, k), stages, notes
 
 
 def _table(parts: list[Part]) -> str:
