@@ -23,7 +23,7 @@ from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess, preprocess
 from zsl.evaluation import class_accuracy
 from zsl.experiment.loading import load
-from zsl.experiment.search import trials_of
+from zsl.experiment.search import Tuning
 from zsl.experiment.setup import checked
 from zsl.inference import nearest
 from zsl.model_selection.holdout import folds, held_out
@@ -89,7 +89,7 @@ def measured(name: str, data: ZeroShotData, feature: Preprocess, semantics: Prep
     ready = preprocess(data, feature, semantics)
     if name == "coupled_paper":
         return {name: accuracy([build(node, "model")], ready, attributes=True)[0]}
-    trials = trials_of({f"model.{k}": v for k, v in node["grid"].items()})
+    trials = Tuning({f"model.{k}": v for k, v in node["grid"].items()}).trials()
     grid = [{k.removeprefix("model."): v for k, v in s.items()} for s in trials]
     inside = np.zeros(len(grid))
     for part in held_out(data, folds(data, 3, 0)):

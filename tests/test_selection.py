@@ -18,7 +18,7 @@ from zsl.errors import UserError
 from zsl.evaluation import class_accuracy
 from zsl.experiment.loading import load
 from zsl.experiment.run import run
-from zsl.experiment.search import optuna_trials, space_of, trials_of
+from zsl.experiment.search import Tuning, optuna_trials, space_of
 from zsl.experiment.selection import select
 from zsl.experiment.setup import checked
 from zsl.inference import Inference
@@ -271,7 +271,7 @@ def test_optuna_looks_where_it_is_good():
 def test_ranges_are_drawn_from_evenly():
     space = {"model.a": {"low": 1e-3, "high": 1e3, "log": True}, "model.b": {"low": 2, "high": 5, "integer": True},
              "model.c": [None, "x"]}  # fmt: skip
-    trials = trials_of(space, search="random", n_trials=2000, seed=0)
+    trials = Tuning(space, search="random", n_trials=2000).trials()
     a = np.log10([t["model.a"] for t in trials])
     assert -3 <= a.min() < a.max() <= 3
     assert_allclose(np.histogram(a, 6, (-3, 3))[0], 2000 / 6, rtol=0.2)
@@ -279,16 +279,16 @@ def test_ranges_are_drawn_from_evenly():
     assert b.tolist() == [2, 3, 4, 5]
     assert_allclose(counts, 500, rtol=0.2)
     assert {t["model.c"] for t in trials} == {None, "x"}
-    assert trials == trials_of(space, search="random", n_trials=2000, seed=0)
+    assert trials == Tuning(space, search="random", n_trials=2000).trials()
 
 
 def test_random_search_draws_different_points_under_its_seed():
     grid = {"model.a": [1, 2, 3], "model.b": list(range(10))}
-    trials = trials_of(grid, search="random", n_trials=12, seed=0)
+    trials = Tuning(grid, search="random", n_trials=12).trials()
     assert len({tuple(t.items()) for t in trials}) == 12
-    assert trials != trials_of(grid, search="random", n_trials=12, seed=1)
-    assert len(trials_of(grid, search="random", n_trials=99)) == 30
-    assert trials_of(grid)[:2] == [{"model.a": 1, "model.b": 0}, {"model.a": 1, "model.b": 1}]
+    assert trials != Tuning(grid, search="random", n_trials=12, seed=1).trials()
+    assert len(Tuning(grid, search="random", n_trials=99).trials()) == 30
+    assert Tuning(grid).trials()[:2] == [{"model.a": 1, "model.b": 0}, {"model.a": 1, "model.b": 1}]
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_one_standard_error_by_hand():
 @pytest.mark.parametrize("seed", range(20))
 def test_the_choice_is_within_one_error_nearest_to_the_given_and_blind_to_order(seed):
     rng = np.random.default_rng(seed)
-    tried = trials_of({"model.a": [0.1, 1.0, 10.0], "model.b": [True, False]})
+    tried = Tuning({"model.a": [0.1, 1.0, 10.0], "model.b": [True, False]}).trials()
     accuracy = rng.uniform(0.3, 0.6, (6, 8))
     given = int(rng.integers(6))
     distance = distances(tried, given)
@@ -370,7 +370,7 @@ def test_the_choice_is_within_one_error_nearest_to_the_given_and_blind_to_order(
 
 
 def test_distance_is_in_steps_between_the_values_that_were_tried():
-    tried = trials_of({"model.a": [100.0, 0.1, 1.0], "model.b": [None, "x"]})
+    tried = Tuning({"model.a": [100.0, 0.1, 1.0], "model.b": [None, "x"]}).trials()
     # The places of .1, 1 and 100 are 0, 1 and 2; anything but a number is one step away if it differs.
     assert distances(tried, 0).tolist() == [0, 1, 2, 3, 1, 2]
     assert distances([{"model.c": None}, {"model.c": 3}, {"model.c": 50}], 0).tolist() == [0, 1, 1]

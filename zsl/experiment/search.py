@@ -103,50 +103,6 @@ def _range(key: str, values: Mapping[str, Any]) -> Range:
     return found
 
 
-def trials_of(
-    grid: Mapping[str, Any],
-    *,
-    search: Search = "grid",
-    n_trials: Count = 20,
-    seed: Seed = 0,
-) -> list[Settings]:
-    """The settings that a grid search or a random search tries.
-
-    Parameters
-    ----------
-    grid : mapping
-        As for :func:`space_of`.
-    search : "grid" or "random"
-        ``grid``: every point, the last key changing fastest. ``random``: ``n_trials`` settings under ``seed``:
-        different points of a grid of lists, independent draws where there is a range.
-
-    Examples
-    --------
-    >>> trials_of({"model.lam": [0.1, 1.0], "model.beta": [0.01]})
-    [{'model.lam': 0.1, 'model.beta': 0.01}, {'model.lam': 1.0, 'model.beta': 0.01}]
-    """
-    space = space_of(grid)
-    lists = {k: v for k, v in space.items() if not isinstance(v, Range)}
-    if search == "grid":
-        if len(lists) < len(space):
-            key = next(k for k in space if k not in lists)
-            raise UserError(
-                f"tune.grid: {key} is a range, which a grid cannot cover; use tune.search=random or optuna."
-            )
-        return [dict(zip(lists, point)) for point in itertools.product(*lists.values())]
-    rng = np.random.default_rng(seed)
-    if len(lists) < len(space):
-        return [
-            {k: v.draw(rng) if isinstance(v, Range) else v[int(rng.integers(len(v)))] for k, v in space.items()}
-            for _ in range(n_trials)
-        ]
-    sizes = [len(v) for v in lists.values()]
-    total = math.prod(sizes)
-    chosen = np.sort(rng.choice(total, min(n_trials, total), replace=False))
-    points = np.unravel_index(chosen, sizes)
-    return [{k: v[int(p[i])] for (k, v), p in zip(lists.items(), points)} for i in range(len(chosen))]
-
-
 def optuna_trials(space: Space, n_trials: int, seed: int) -> Generator[Settings, float, None]:
     """Settings that Optuna's default sampler (TPE) asks for, one after another.
 
@@ -226,9 +182,33 @@ class Tuning:
         return space_of(self.grid)
 
     def trials(self) -> list[Settings]:
-        """What a grid or random search tries, see :func:`trials_of`."""
-        return trials_of(self.grid, search=self.search, n_trials=self.n_trials, seed=self.seed)
+        """The settings that a grid search or a random search tries.
 
-    def suggestions(self) -> Generator[Settings, float, None]:
-        """What Optuna asks for, see :func:`optuna_trials`."""
-        return optuna_trials(self.space, self.n_trials, self.seed)
+        ``grid``: every point, the last key changing fastest. ``random``: ``n_trials`` settings under ``seed``:
+        different points of a grid of lists, independent draws where there is a range.
+
+        Examples
+        --------
+        >>> Tuning({"model.lam": [0.1, 1.0], "model.beta": [0.01]}).trials()
+        [{'model.lam': 0.1, 'model.beta': 0.01}, {'model.lam': 1.0, 'model.beta': 0.01}]
+        """
+        space = self.space
+        lists = {k: v for k, v in space.items() if not isinstance(v, Range)}
+        if self.search == "grid":
+            if len(lists) < len(space):
+                key = next(k for k in space if k not in lists)
+                raise UserError(
+                    f"tune.grid: {key} is a range, which a grid cannot cover; use tune.search=random or optuna."
+                )
+            return [dict(zip(lists, point)) for point in itertools.product(*lists.values())]
+        rng = np.random.default_rng(self.seed)
+        if len(lists) < len(space):
+            return [
+                {k: v.draw(rng) if isinstance(v, Range) else v[int(rng.integers(len(v)))] for k, v in space.items()}
+                for _ in range(self.n_trials)
+            ]
+        sizes = [len(v) for v in lists.values()]
+        total = math.prod(sizes)
+        chosen = np.sort(rng.choice(total, min(self.n_trials, total), replace=False))
+        points = np.unravel_index(chosen, sizes)
+        return [{k: v[int(p[i])] for (k, v), p in zip(lists.items(), points)} for i in range(len(chosen))]

@@ -14,7 +14,7 @@ from zsl.checks import Array
 from zsl.classifier import ZeroShotClassifier
 from zsl.data.dataset import ZeroShotData
 from zsl.evaluation import class_accuracy
-from zsl.experiment.search import Range, Settings, Space
+from zsl.experiment.search import Range, Settings, Space, optuna_trials
 from zsl.experiment.setup import Setup
 from zsl.model_selection.holdout import folds, held_out
 from zsl.model_selection.one_standard_error import Choice, choose, distances
@@ -150,8 +150,9 @@ def _one_by_one(
             tried.append(settings)
         return float(np.mean([one.mean() for one in known[name]]))
 
-    trials = setup.tuning.suggestions()
-    with Bar(f"tuning {setup.tuning.n_trials} settings", (setup.tuning.n_trials + 1) * len(sets)) as bar:
+    n = setup.tuning.n_trials
+    trials = optuna_trials(setup.tuning.space, n, setup.tuning.seed)
+    with Bar(f"tuning {n} settings", (n + 1) * len(sets)) as bar:
         try_out(given, bar)
         settings = next(trials)
         while True:
