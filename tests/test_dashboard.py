@@ -19,7 +19,7 @@ from zsl.errors import UserError
 from zsl.report import dashboard as module
 from zsl.report import records
 from zsl.report.dashboard import content, dashboard
-from zsl.report.varying import varying
+from zsl.report.records import varying
 from zsl.runs import status
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)

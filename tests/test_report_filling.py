@@ -12,7 +12,7 @@ from report_records import fails, frame, record
 from zsl.config import n_values, without_package
 from zsl.errors import UserError
 from zsl.report import __main__ as command
-from zsl.report import cells, filling, missing
+from zsl.report import cells, filling
 from zsl.report.filling import Progress, Task, duration
 
 
@@ -73,7 +73,7 @@ def test_one_line_per_dataset_what_is_here_first(tmp_path, monkeypatch):
     monkeypatch.setenv("ZSL_DATA", str(tmp_path))
     (tmp_path / "SUN").mkdir()
     found = [one for one in cells.cells("table1") if one.data != "cifar_awa"]
-    lines = missing.advice("table1", found, filling.lacking_data(found))
+    lines = filling.advice("table1", found, filling.lacking_data(found))
     assert [line.partition(":")[0] for line in lines] == [
         "digits", "SUN 645/72, SUN 645/72 (standard), SUN 707/10", "AwA1", "AwA2", "CUB",
     ]  # fmt: skip

@@ -19,7 +19,6 @@ from zsl.report.dashboard import dashboard
 from zsl.report.diff import diff
 from zsl.report.figures import save_figure
 from zsl.report.formats import Table, save, show
-from zsl.report.missing import advice
 from zsl.report.overall import overall
 from zsl.report.panel import newest, panel
 from zsl.report.records import read_records, warn_of_old_names
@@ -130,7 +129,7 @@ def _run_cells(names: Sequence[str], folder: Path, output: Sequence[str], extra:
         found += [one for one in cells.cells(name, extra) if one.data in chosen]
     lacking = filling.lacking_data(found)
     ready = [one for one in found if cells.data_of(one) not in lacking]
-    left_out = advice(names[0], [one for one in found if one not in ready], lacking)
+    left_out = filling.advice(names[0], [one for one in found if one not in ready], lacking)
     named = [name for name in (cells.value_of(extra, "data") or "").split(",") if name]
     if not ready or any(name not in {one.data for one in ready} for name in named):
         raise UserError(f"nothing is run, because data is missing. {left_out[0]}")
@@ -168,7 +167,7 @@ def _write(
 ) -> None:
     """Print tables, and write them and figures to a folder."""
     for table in tables:
-        show(table, advice(name, table.empty, filling.lacking_data(table.empty), extra))
+        show(table, filling.advice(name, table.empty, filling.lacking_data(table.empty), extra))
     with writing(out, "set --out to another folder"):
         paths = [path for title, figure in figures.items() for path in save_figure(figure, out, title)]
         paths += save(tables, out, name, [f"{title}.png" for title in figures])

@@ -16,9 +16,8 @@ import pandas as pd
 from zsl.errors import UserError
 from zsl.report.figures.runs import confusion_counts
 from zsl.report.figures.style import COLOURS
-from zsl.report.records import settings_of, text_of
+from zsl.report.records import settings_of, text_of, varying
 from zsl.report.statistics import last_accuracy
-from zsl.report.varying import varying
 from zsl.runs.result import SELECTED
 from zsl.runs.status import STATUS, page_of, read
 from zsl.runs.summary import settings as how_chosen

@@ -11,9 +11,8 @@ import pandas as pd
 from zsl.errors import UserError
 from zsl.report.experiments import columns_of
 from zsl.report.formats import NONE, Table, percent
-from zsl.report.records import groups
+from zsl.report.records import groups, varying
 from zsl.report.statistics import difference, summarise
-from zsl.report.varying import varying
 
 
 def names_of(texts: Iterable[str]) -> dict[str, str]:

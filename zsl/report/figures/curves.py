@@ -13,9 +13,8 @@ from zsl.checks import Array
 from zsl.errors import UserError
 from zsl.report.figures.runs import Run, frame_of, is_run, record_of
 from zsl.report.figures.style import LINES, SMALL, TEXT, axes, legend_below, legend_under, style
-from zsl.report.records import settings_of, text_of
+from zsl.report.records import settings_of, text_of, varying
 from zsl.report.statistics import summarise
-from zsl.report.varying import varying
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
