@@ -143,13 +143,18 @@ def ece(P: Array, y: Array, n_bins: int = 15) -> float:
     >>> round(ece(np.array([[0.8, 0.2]] * 5), np.array([0, 0, 0, 0, 1])), 6)
     0.0
     """
+    _, confidence, hit = reliability_bins(P, y, n_bins)
+    return float(np.abs(confidence - hit).sum() / len(y))
+
+
+def reliability_bins(P: Array, y: Array, n_bins: int) -> tuple[Array, Array, Array]:
+    """The number of images, the sum of their confidences and the sum of their hits in each bin of :func:`ece`."""
     check_value(Count, n_bins, "n_bins")
     confidence, hit = _confidence(P, y)
     n_bins = min(n_bins, len(hit))
-    # Mean ranks 1..L of equal values are equal.
+    # Mean ranks 1..L of equal values are equal, so that images of equal confidence share a bin.
     which = np.ceil(rankdata(confidence) * n_bins / len(hit)).astype(int) - 1
-    gap = np.bincount(which, confidence, n_bins) - np.bincount(which, hit, n_bins)
-    return float(np.abs(gap).sum() / len(hit))
+    return np.bincount(which, minlength=n_bins), np.bincount(which, confidence, n_bins), np.bincount(which, hit, n_bins)
 
 
 def aurc(P: Array, y: Array) -> float:

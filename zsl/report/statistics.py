@@ -72,43 +72,21 @@ class Difference:
     """95 % interval"""
     p: float
     """Two-sided; NaN for the bootstrap, which has none"""
-    how: str
-    n: int
-    """Number of splits, or of classes"""
-
-
-def corrected_t(d: Array, n_test: float, n_train: float) -> Difference:
-    r"""Test of paired differences over random splits that overlap (Nadeau and Bengio, Machine Learning 2003).
-
-    The variance of the mean is :math:`(1/J + n_{test}/n_{train}) s^2`, with :math:`s^2` the variance of d. The usual
-    :math:`1/J` would take splits that share their training classes for independent ones.
-
-    Parameters
-    ----------
-    d : (J,)
-        Differences, one per split.
-    n_test, n_train : float
-        Numbers of unseen and of seen classes, because classes are what is split.
-    """
-    from scipy import stats
-
-    J, mean, s = len(d), float(d.mean()), float(d.std(ddof=1))
-    error = s * np.sqrt(1 / J + n_test / n_train)
-    half = float(stats.t.ppf(0.5 + _LEVEL / 2, J - 1)) * error
-    p = float(2 * stats.t.sf(abs(mean) / error, J - 1)) if error > 0 else (1.0 if mean == 0 else 0.0)
-    return Difference(mean, mean - half, mean + half, p, f"{J} splits, Nadeau-Bengio", J)
 
 
 def pooled(parts: Sequence[tuple[Array, float, float]]) -> Difference:
-    """The mean over several data sets of the mean paired difference on each, with an interval and a test.
+    r"""Test of paired differences over random splits that overlap (Nadeau and Bengio, Machine Learning 2003).
 
-    The data sets are independent, so the variance of the mean over K of them is the sum of the variances of
-    :func:`corrected_t` divided by K squared; the degrees of freedom follow Welch and Satterthwaite.
+    On one data set the variance of the mean is :math:`(1/J + n_{test}/n_{train}) s^2`, with :math:`s^2` the variance of
+    d. The usual :math:`1/J` would take splits that share their training classes for independent ones. Several data sets
+    are independent, so the variance of the mean over K of them is the sum of their variances divided by K squared; the
+    degrees of freedom follow Welch and Satterthwaite.
 
     Parameters
     ----------
     parts : sequence of (d (J,), n_test, n_train)
-        Of each data set the arguments of :func:`corrected_t`.
+        Of each data set the differences, one per split, and the numbers of unseen and of seen classes, because classes
+        are what is split.
     """
     from scipy import stats
 
@@ -119,8 +97,7 @@ def pooled(parts: Sequence[tuple[Array, float, float]]) -> Difference:
     freedom = variance**2 / max(float((variances**2 / [len(d) - 1 for d, _, _ in parts]).sum()), 1e-300)
     half = float(stats.t.ppf(0.5 + _LEVEL / 2, freedom)) * error if error > 0 else 0.0
     p = float(2 * stats.t.sf(abs(mean) / error, freedom)) if error > 0 else (1.0 if mean == 0 else 0.0)
-    n = sum(len(d) for d, _, _ in parts)
-    return Difference(mean, mean - half, mean + half, p, f"{n} splits of {K} data sets, Nadeau-Bengio", n)
+    return Difference(mean, mean - half, mean + half, p)
 
 
 def critical_difference(n_methods: int, n_blocks: int) -> float:
@@ -141,8 +118,7 @@ def bootstrap(d: Array, *, n_draws: int = 10_000, seed: int = 0) -> Difference:
     """Percentile bootstrap over classes of the differences d (M,) of per-class accuracies on one split."""
     draws = np.random.default_rng(seed).integers(len(d), size=(n_draws, len(d)))
     low, high = np.quantile(d[draws].mean(axis=1), [0.5 - _LEVEL / 2, 0.5 + _LEVEL / 2])
-    how = f"bootstrap over {len(d)} classes"
-    return Difference(float(d.mean()), float(low), float(high), float("nan"), how, len(d))
+    return Difference(float(d.mean()), float(low), float(high), float("nan"))
 
 
 def difference(first: pd.DataFrame, second: pd.DataFrame, metric: str = "acc_class") -> Difference | None:
@@ -159,7 +135,7 @@ def difference(first: pd.DataFrame, second: pd.DataFrame, metric: str = "acc_cla
     a, b = (side.dropna(subset=[metric]).groupby("split")[metric].mean() for side in (first, second))
     d = (a - b).dropna()
     if len(d) > 1:
-        return corrected_t(d.to_numpy(), first["n_unseen"].iloc[0], first["n_seen"].iloc[0])
+        return pooled([(d.to_numpy(), first["n_unseen"].iloc[0], first["n_seen"].iloc[0])])
     stage, _, name = metric.rpartition("/")
     if d.empty or name != "acc_class":
         return None

@@ -7,18 +7,18 @@ and ``ax.figure.set_figwidth(7)`` makes it as wide as a page. Colours are told a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zsl.errors import UserError
 from zsl.report.figures.classes import attribute_errors, confusion, per_class
+from zsl.report.figures.contenders import rank_diagram, relative_times
 from zsl.report.figures.curves import learning_curve, objective, panels, sensitivity
 from zsl.report.figures.evaluation import reliability, seen_unseen
 from zsl.report.figures.images import contact_sheet, most_certain
-from zsl.report.figures.ranks import rank_diagram
+from zsl.report.figures.runs import record_of
 from zsl.report.figures.scatter import embedding
-from zsl.report.figures.speed import relative_times
 from zsl.report.figures.style import COLOURS, figure_of, save_figure
 
 if TYPE_CHECKING:
@@ -70,21 +70,10 @@ def of_run(folder: str | Path) -> dict[str, Figure]:
     Traceback (most recent call last):
     zsl.errors.UserError: nothing here holds no results.json; name the folder of a complete run.
     """
-    from zsl.report.figures.runs import record_of
-
     record_of(folder)
     out: dict[str, Figure] = {}
-    makers: dict[str, Callable[[str | Path], Any]] = {
-        "confusion": confusion,
-        "per_class": per_class,
-        "objective": objective,
-        "attribute_errors": attribute_errors,
-    }
-    makers["most_certain"] = most_certain
-    for name, make in makers.items():
-        try:
-            made = make(folder)
-            out[name] = made if name == "most_certain" else figure_of(made)
-        except (UserError, OSError):  # the run has not what this figure shows
-            continue
+    for make in (confusion, per_class, objective, attribute_errors, most_certain):
+        with suppress(UserError, OSError):  # the run has not what this figure shows
+            made: Any = make(folder)
+            out[make.__name__] = made if make is most_certain else figure_of(made)
     return out

@@ -9,7 +9,8 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.errors import UserError
-from zsl.evaluation import ece, gzsl, hit_probability, probabilities, seen_unseen_curve
+from zsl.evaluation import ece, gzsl, probabilities, seen_unseen_curve
+from zsl.evaluation.calibration import reliability_bins
 from zsl.report.figures.runs import last_stage, points_of, record_of
 from zsl.report.figures.style import COLOURS, COLUMN_IN, SMALL, axes, legend_under
 
@@ -105,21 +106,14 @@ def reliability(
         raise UserError("a reliability diagram needs the true classes y of the images.")
     known = np.asarray(y) >= 0
     P, y = np.asarray(P)[known], np.asarray(y)[known]
-    from scipy.stats import rankdata
-
-    error = ece(P, y, n_bins)
-    n_bins = min(n_bins, len(y))
-    confidence, hit = P.max(axis=1), hit_probability(P, y, 1)
-    # Images of equal confidence have equal mean ranks, so that they share a bin.
-    which = np.ceil(rankdata(confidence) * n_bins / len(y)).astype(int) - 1
-    n = np.bincount(which, minlength=n_bins)
-    x, accuracy = (100 * np.bincount(which, of, n_bins)[n > 0] / n[n > 0] for of in (confidence, hit))
+    n, *sums = reliability_bins(P, y, n_bins)
+    x, accuracy = (100 * of[n > 0] / n[n > 0] for of in sums)
     ax = axes(ax, height=COLUMN_IN - 0.5)
     ax.plot([0, 100], [0, 100], color="black", linewidth=0.9, linestyle=(0, (3, 2)), label="as confident as right")
     ax.plot(x, accuracy, "o", color=COLOURS[0], markersize=4.5, label="images of a bin", zorder=3)
     ax.vlines(x, x, accuracy, color=COLOURS[1], linewidth=1.6, label="difference", zorder=2)
     ax.set(xlim=(0, 100), ylim=(0, 100), xlabel="confidence (%)", ylabel="accuracy (%)")
     ax.grid(alpha=0.25, linewidth=0.6)
-    ax.set_title(f"ECE {error:.3f}, {len(y)} images", fontsize=SMALL, loc="right")
+    ax.set_title(f"ECE {ece(P, y, n_bins):.3f}, {len(y)} images", fontsize=SMALL, loc="right")
     legend_under(ax, below=2.6)
     return ax
