@@ -1,4 +1,4 @@
-"""The fitted classifier as MLflow's servers run it; :mod:`zsl.tracking.models` hands this file to MLflow.
+"""The fitted classifier as MLflow's servers run it; :mod:`zsl.tracking.artifacts` hands this file to MLflow.
 
     mlflow models serve -m runs:/RUN/pipeline --env-manager local -p 5077
 

@@ -72,12 +72,10 @@ class Store:
         run = tracking["run_id"]
         which = artifacts.level(tracking)
         if which == "all" and (folder / MODEL).is_file() and not tracking["model_logged"]:
-            from zsl.tracking.models import log_model
-
             # The model comes before the metrics, which MLflow would copy to it one query at a time.
             self.client.expect((folder / MODEL).stat().st_size)
             try:
-                log_model(self.client, run, folder, register=tracking["register"], allow=allow)
+                artifacts.log_model(self.client, run, folder, register=tracking["register"], allow=allow)
                 tracking["model_logged"] = True
             except UserError as error:
                 log.warning("the run is sent without its model: %s", error)
