@@ -21,6 +21,7 @@ from scipy.spatial.distance import pdist
 
 from zsl.checks import Array, Count, Fraction, NonNegative, Positive, Share, as_matrix, check_arguments
 from zsl.errors import UserError
+from zsl.evaluation.hubness import nearest_other
 
 AtLeastThree = Annotated[int, at.Ge(3)]
 BelowOne = Annotated[float, at.Ge(0), at.Lt(1)]
@@ -64,8 +65,7 @@ def safe_radius(Z: Array) -> Array:
     array([0.5, 0.5, 1. ])
     """
     class_distances(Z)  # checks Z
-    nearest = [np.delete(np.linalg.norm(Z - z, axis=1), m).min() for m, z in enumerate(np.asarray(Z))]
-    return np.array(nearest) / 2
+    return nearest_other(np.asarray(Z)) / 2
 
 
 def nearest_distance_cdf(R: Share, n_points: Count) -> float:

@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import tempfile
-import time
+import timeit
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -131,9 +131,4 @@ def forget(descriptor: int) -> None:
 def best(run: Callable[[], Any], rounds: int = 5) -> float:
     """The least seconds of a few rounds, after one that does not count."""
     run()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(timeit.repeat(run, number=1, repeat=rounds))

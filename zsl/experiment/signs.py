@@ -39,18 +39,11 @@ def of_run(fitted: ZeroShotClassifier, prediction: Prediction, data: ZeroShotDat
 def of_answers(prediction: Prediction, y: Array, names: list[str]) -> list[str]:
     """Signs of the answers of every stage; each kind once, in the words for the chosen stage if that has it."""
     known = y >= 0
-
-    def chance(stage: Stage) -> str | None:
-        return signs.at_chance(stage.scores[known], y[known]) if known.any() else None
-
-    def empty(stage: Stage) -> str | None:
-        return None if stage.Z_hat is None else signs.empty_predictions(stage.Z_hat)
-
     kinds: list[Callable[[Stage], str | None]] = [
         lambda stage: signs.one_class(stage.scores, names),
         lambda stage: signs.left_out(stage.scores, y, names),
-        chance,
-        empty,
+        lambda stage: signs.at_chance(stage.scores[known], y[known]) if known.any() else None,
+        lambda stage: None if stage.Z_hat is None else signs.empty_predictions(stage.Z_hat),
     ]
     found = [sentence for sentence in [signs.only_one(len(names))] if sentence]
     stages = sorted(prediction.stages, key=lambda stage: stage is not prediction.chosen)

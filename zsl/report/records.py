@@ -15,7 +15,7 @@ import pandas as pd
 from zsl.config import options
 from zsl.errors import UserError
 from zsl.report.cells import Cell
-from zsl.runs.status import RESULTS, read, results, skipped
+from zsl.runs.status import RESULTS, SKIPPED, read, walk
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +57,9 @@ def read_records(folder: Path, *, needed: bool = True) -> pd.DataFrame:
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; name the folder that holds the runs.")
-    found: list[tuple[Path, dict[str, Any]]] = [(path, {}) for path in sorted(results(folder))]
+    found: list[tuple[Path, dict[str, Any]]] = [(path, {}) for path in sorted(walk(folder, RESULTS))]
     present = set()
-    for mark in sorted(skipped(folder)):
+    for mark in sorted(walk(folder, SKIPPED)):
         about = read(mark)
         path = (mark.parent / str(about.get("record")) / RESULTS).resolve()
         if path.is_file():

@@ -27,7 +27,7 @@ RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
 def find(output_dir: Path, digest: str) -> Path | None:
     """The first run folder under ``output_dir``, by name, whose complete record has this digest; None without one."""
     mark = json.dumps(digest).encode()
-    for path in sorted(results(output_dir)):
+    for path in sorted(walk(output_dir, RESULTS)):
         try:
             text = path.read_bytes()
             # The search for the digits is far quicker than reading JSON, and most files fail it.
@@ -36,16 +36,6 @@ def find(output_dir: Path, digest: str) -> Path | None:
         except OSError:
             continue  # the file was removed in this moment
     return None
-
-
-def results(output_dir: Path) -> Iterator[Path]:
-    """Every ``results.json`` under ``output_dir``."""
-    yield from walk(output_dir, RESULTS)
-
-
-def skipped(folder: Path) -> Iterator[Path]:
-    """Every ``skipped.json`` under ``folder``: jobs whose result existed already."""
-    yield from walk(folder, SKIPPED)
 
 
 def walk(folder: Path, name: str) -> Iterator[Path]:

@@ -12,7 +12,7 @@ import pandas as pd
 from zsl.checks import Array
 from zsl.errors import UserError
 from zsl.report.figures.runs import Run, confusion_counts, is_run, last_stage, points_of, record_of
-from zsl.report.figures.style import COLOURS, COLUMN_IN, FAINT, SMALL, axes
+from zsl.report.figures.style import COLOURS, COLUMN_IN, FAINT, SMALL, axes, from_to
 from zsl.report.statistics import last_accuracy
 
 if TYPE_CHECKING:
@@ -112,15 +112,11 @@ def per_class(
     ax.set_yticks(range(len(table)), [str(name) for name in table.index], fontsize=size)
     ax.set_ylim(-0.6, len(table) - 0.4)
     ax.set_xlim(0, 100)
-    over = f"; bars: standard error, {_from_to(n)} runs" if bars else ""
+    over = f"; bars: standard error, {from_to(n)} runs" if bars else ""
     ax.set_xlabel(f"accuracy (%){over}")
     ax.axvline(mean.mean(), color="black", linewidth=0.9, linestyle=(0, (3, 2)))
     ax.set_title(f"mean of the classes {mean.mean():.1f} %", fontsize=SMALL, loc="right")
     return ax
-
-
-def _from_to(n: pd.Series) -> str:
-    return f"{n.min()}" if n.min() == n.max() else f"{n.min()} to {n.max()}"
 
 
 def _accuracies(run: Run, stage: str | None) -> dict[str, float | None]:

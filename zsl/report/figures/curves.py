@@ -12,7 +12,7 @@ import pandas as pd
 from zsl.checks import Array
 from zsl.errors import UserError
 from zsl.report.figures.runs import Run, frame_of, is_run, record_of
-from zsl.report.figures.style import LINES, SMALL, TEXT, axes, legend_below, legend_under, style
+from zsl.report.figures.style import LINES, SMALL, TEXT, axes, from_to, legend_below, legend_under, style
 from zsl.report.records import settings_of, text_of, varying
 from zsl.report.statistics import summarise
 
@@ -77,10 +77,8 @@ def sensitivity(
     ax.set_ylabel(f"{_words(metric)} (%)" if percent else metric)
     ax.grid(alpha=0.25, linewidth=0.6)
     if points["error"].notna().any():
-        n = sorted(set(points["n"]))
-        counts = f"{n[0]}" if len(n) == 1 else f"{n[0]} to {n[-1]}"
         what = "bands" if len(names) <= _BANDS else "bars"
-        ax.set_title(f"{what}: one standard error, {counts} repetitions", fontsize=SMALL, loc="right")
+        ax.set_title(f"{what}: one standard error, {from_to(points['n'])} repetitions", fontsize=SMALL, loc="right")
     if len(names) > 1:
         legend_under(ax, below=2.6)
     return ax
@@ -245,7 +243,7 @@ def _of_bars(points: pd.DataFrame, what: str) -> list[str]:
         "class splits": points.loc[~single, "n_splits"],
         "seeds on one class split": points.loc[single & (points["n_seeds"] > 1), "n_seeds"],
     }
-    words = [f"{' to '.join(map(str, sorted({n.min(), n.max()})))} {kind}" for kind, n in counts.items() if len(n)]
+    words = [f"{from_to(n)} {kind}" for kind, n in counts.items() if len(n)]
     return [f"{what}: one standard error over {' or '.join(words)}, within 0 and 100 %"] if words else []
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -40,6 +41,11 @@ def axes(ax: Axes | None, height: float = 2.6, width: float = COLUMN_IN) -> Axes
         text.set_fontsize(TEXT)
     made.spines[["top", "right"]].set_visible(False)
     return made
+
+
+def from_to(n: pd.Series) -> str:
+    """The numbers of repetitions behind a figure: ``3``, or ``2 to 5``."""
+    return " to ".join(map(str, sorted({n.min(), n.max()})))
 
 
 def figure_of(ax: Axes) -> Figure:
