@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stderr
 
 import pytest
 
@@ -19,10 +21,18 @@ def stored(folder):
 
 
 def fails(*words):
-    """The command, which is to end with status 1."""
-    with pytest.raises(SystemExit) as ended:
+    """What the command says on standard error, where it is to end with status 1."""
+    with pytest.raises(SystemExit) as ended, redirect_stderr(io.StringIO()) as said:
         command.main([str(w) for w in words])
     assert ended.value.code == 1
+    return said.getvalue()
+
+
+def refused(*words):
+    """The one line in which the command refuses something."""
+    error = fails(*words)
+    assert error.count("\n") == 1
+    return error
 
 
 def record(split="ab", seed=0, acc=0.5, per_class=(), *, n_seen=20, metrics=None, chosen=None, tried=(), **key):

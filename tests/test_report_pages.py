@@ -61,14 +61,13 @@ def test_the_panel_of_a_run(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(("name", "text"), [
     ("results.json", b"{"), ("results.json", b"{}"), ("results.json", None), ("predictions.npz", b"PK"),
 ])  # fmt: skip
-def test_the_panel_of_a_damaged_run_is_refused(tmp_path, capsys, name, text):
+def test_the_panel_of_a_damaged_run_is_refused(tmp_path, name, text):
     np.savez(tmp_path / "predictions.npz", y=np.zeros(3), Z_unseen=np.eye(3), classes=list("abc"))
     (tmp_path / "results.json").write_text(json.dumps(record("abc")))
     (tmp_path / name).unlink()
     if text is not None:
         (tmp_path / name).write_bytes(text)
-    fails("figure", tmp_path)
-    error = capsys.readouterr().err
+    error = fails("figure", tmp_path)
     assert "cannot be read" in error or "holds no results.json" in error
     assert name in error
 
