@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from zsl.bench import encode, learning
+from zsl.bench import encode, epochs, learning, model, spreading
 from zsl.bench.encode import REAL_ATOMS, TOL, Result
 from zsl.bench.process import in_a_process
 from zsl.costs.trial import N_CLASSES
@@ -114,32 +114,19 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def measure(part: str, a: argparse.Namespace) -> Any:
     """What a part of the benchmark finds."""
-    if part == "learn":
-        return learning.races(a.n, a.p, a.r, a.rounds)
     if part in learning.SHAPES:
         return in_a_process(learning.fit, learning.SHAPES[part], a.iterations)
-    if part == "spreading":
-        from zsl.bench.spreading import spreading
-
-        return spreading()
-    if part == "epochs":
-        from zsl.bench.epochs import epochs
-
-        return epochs(a.rounds)
-    if part == "model":
-        from zsl.bench.model import compare
-
-        return compare()
-    if part == "imagenet":
-        from zsl.bench.model import imagenet
-
-        return imagenet()
     parts: dict[str, Callable[[], Any]] = {
         "encode": lambda: encode.encode(a.n, a.r, a.p, a.rounds),
         "image": lambda: encode.image(REAL_ATOMS, a.p, 20 * a.rounds),
         "sweep": lambda: encode.sweep(a.n, a.rounds),
+        "learn": lambda: learning.races(a.n, a.p, a.r, a.rounds),
         "growth": lambda: encode.growth(a.rounds),
         "rows": lambda: learning.growth(a.sizes),
+        "spreading": spreading.spreading,
+        "epochs": lambda: epochs.epochs(a.rounds),
+        "model": model.compare,
+        "imagenet": model.imagenet,
     }
     return parts[part]()
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from zsl.errors import UserError
 from zsl.report.formats import NONE, Table, number
-from zsl.report.statistics import difference, mean_ranks
+from zsl.report.statistics import Difference, difference, mean_ranks
 from zsl.runs.result import SELECTED
 from zsl.runs.summary import PROTOCOLS, kind_of, n_labelled
 
@@ -56,17 +56,14 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
     for method, mean in order:
         mine = runs[method]
         paired = None if method == best[method] else difference(mine, runs[best[method]], metric)
-        tuned = mine["time_tune_s"].fillna(0).mean() if "time_tune_s" in mine else 0.0
         edge = edges(mine["record"])
-        uses = dict.fromkeys(use for key in mine["key"] for use in key["information_used"][2:])
         out.rows.append([
             method, kinds[method],
             number(mean, 3), number(values.loc[method].std(), 3), number(values.loc[method].count(), 0),
-            number(ranks[method], 1), number(paired.mean if paired else None, 3, sign=True),
-            number(paired.p if paired else None, 2), number(mine["time_fit_s"].mean(), 2), number(tuned, 1),
+            number(ranks[method], 1), *columns_of(paired, mine),
             ", ".join("tuned" if s == SELECTED else s for s in dict.fromkeys(mine["selection"])),
             ", ".join(f"{key.removeprefix('model.')} {n}" for key, n in edge.items()) or NONE,
-            "; ".join(uses) or NONE,
+            "; ".join(uses_besides(mine)) or NONE,
         ])  # fmt: skip
     out.notes = [
         "rank and to best are among the methods of one protocol: a transductive method uses all test images at once, "
@@ -75,6 +72,18 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
         "at the edge of its grid: on so many splits the value chosen was the first or last of those tried."
     ]
     return out
+
+
+def columns_of(paired: Difference | None, mine: pd.DataFrame) -> list[Any]:
+    """The columns ``to best``, ``p``, ``fit s`` and ``tune s`` of a method with these runs."""
+    tuned = mine["time_tune_s"].fillna(0).mean() if "time_tune_s" in mine else 0.0
+    return [number(paired.mean if paired else None, 3, sign=True), number(paired.p if paired else None, 2),
+            number(mine["time_fit_s"].mean(), 2), number(tuned, 1)]  # fmt: skip
+
+
+def uses_besides(mine: pd.DataFrame) -> list[str]:
+    """What runs used besides images and attributes of classes."""
+    return list(dict.fromkeys(use for key in mine["key"] for use in key["information_used"][2:]))
 
 
 def check_one_kind(records: pd.DataFrame) -> None:

@@ -43,9 +43,8 @@ def variants(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> lis
         every = filled[filled["data"] == data]
         compared, dropped = common_splits(every, ["cell"])
         means = summarise(compared, METRIC, ["cell"])
-        both = GENERALIZED in compared and compared[GENERALIZED].notna().any()
-        harmonic = summarise(compared, GENERALIZED, ["cell"]) if both else None
-        more = [] if harmonic is None else [GENERALIZED]
+        harmonic = summarise(compared, GENERALIZED, ["cell"])  # empty where no run has it
+        more = [GENERALIZED] if len(harmonic) else []
         table = Table(
             f"{name}_{data}", f"{TITLES[name]}, {mine[0].title}: mean per-class accuracy in percent",
             selection_of(every), ["part", "variant", METRIC, "difference", "95 % interval", "p", *more, "repetitions"],
@@ -60,7 +59,7 @@ def variants(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> lis
             base = runs.get(mine[0].id)
             paired = None if one is mine[0] or base is None else difference(runs[one.id], base, METRIC)
             count = repetitions(row["n_splits"], row["n_seeds"])
-            last = [] if harmonic is None else [percent(harmonic.loc[one.id])]
+            last = [percent(harmonic.loc[one.id])] if more else []
             table.rows.append([one.group, one.variant, percent(row), *columns_of(paired), *last, count])
         table.notes = [
             "Only class splits that every row has. Difference: to the first row, in points, paired over class splits "
@@ -68,9 +67,8 @@ def variants(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> lis
             "one split; never over dictionary seeds. p is for one comparison: with many rows some fall below 0.05 by "
             "chance.",
             *(
-                [f"{GENERALIZED}: harmonic mean of the accuracies on seen and on unseen classes, among all."]
-                if more
-                else []
+                f"{column}: harmonic mean of the accuracies on seen and on unseen classes, among all."
+                for column in more
             ),
             *dropped,
         ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from zsl.checks import Array
-from zsl.report.compare import check_one_kind, method_of, runs_by_split
+from zsl.report.compare import check_one_kind, columns_of, method_of, runs_by_split, uses_besides
 from zsl.report.formats import NONE, Table, number
 from zsl.report.statistics import Difference, mean_ranks, pooled
 from zsl.runs.result import SELECTED
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 # A second metric of the same runs, which gets a column of its own.
 IMBALANCED = "imbalanced_acc_class"
-
-
-def block_of(row: Mapping[str, Any]) -> str:
-    """The name of a run's data and kind of split: the column of the table that it belongs to."""
-    return f"{row['dataset']} {row['split_name']}"
 
 
 def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Table], dict[str, Figure]]:
@@ -51,7 +46,7 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
         If a run lacks the metric, or if one method was run twice on a split with different results.
     """
     records = records.drop_duplicates("folder").assign(method=lambda r: r["key"].map(method_of))
-    records["block"] = [block_of(row) for _, row in records.iterrows()]
+    records["block"] = records["dataset"] + " " + records["split_name"]  # the column of the table
     # Where a method was run with settings as given first and tuned later, the tuned runs count.
     best_kind = records.groupby(["method", "block"])["selection"].transform(
         lambda s: SELECTED if (s == SELECTED).any() else ""
@@ -77,7 +72,22 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
         complete = means.dropna()
         ranks = dict(zip(complete.index, mean_ranks(complete.to_numpy())))
         order = means.mean(axis=1, skipna=False).sort_values(ascending=False, kind="stable")
-        table = _table(protocol, metric, blocks, means, order, ranks, groups, values, sizes)
+        table = Table(
+            f"methods_{protocol.replace(' ', '_')}", f"{protocol} methods: {metric}",
+            "; ".join(dict.fromkeys(s for m in methods for s in groups[m]["selection"])),
+            ["method", *blocks, "mean", "10:1", "rank", "to best", "p", "fit s", "tune s", "settings", "uses besides"],
+        )  # fmt: skip
+        for method, mean in order.items():
+            mine = groups[method]
+            paired = None if method == order.index[0] else _difference(method, order.index[0], values, sizes)
+            uneven = mine.groupby("block")[IMBALANCED].mean() if IMBALANCED in mine else pd.Series(dtype=float)
+            table.rows.append([
+                method, *(number(means.loc[method, block], 3) for block in blocks), number(mean, 3),
+                number(uneven.mean() if len(uneven) == len(blocks) else None, 3), number(ranks.get(method), 1),
+                *columns_of(paired, mine),
+                ", ".join(dict.fromkeys("tuned" if s == SELECTED else "as given" for s in mine["selection"])),
+                "; ".join(u for u in uses_besides(mine) if not u.startswith("unlabelled test images")) or NONE,
+            ])  # fmt: skip
         table.notes = _notes(blocks, values, methods, complete)
         tables.append(table)
         if len(complete) > 1 and len(blocks) > 1:
@@ -86,34 +96,6 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
             n_data = records["dataset"].nunique()
             figures[table.name] = figure_of(rank_diagram(ranks, n_data, f"mean rank of {protocol} methods"))
     return tables, figures
-
-
-def _table(
-    protocol: str, metric: str, blocks: Sequence[str], means: pd.DataFrame, order: pd.Series,
-    ranks: Mapping[str, float], groups: Mapping[str, pd.DataFrame], values: Mapping[str, pd.DataFrame],
-    sizes: Mapping[str, pd.Series],
-) -> Table:  # fmt: skip
-    best = order.index[0]
-    table = Table(
-        f"methods_{protocol.replace(' ', '_')}", f"{protocol} methods: {metric}",
-        "; ".join(dict.fromkeys(s for m in means.index for s in groups[m]["selection"])),
-        ["method", *blocks, "mean", "10:1", "rank", "to best", "p", "fit s", "tune s", "settings", "uses besides"],
-    )  # fmt: skip
-    for method, mean in order.items():
-        mine = groups[method]
-        paired = None if method == best else _difference(method, best, values, sizes)
-        uneven = mine.groupby("block")[IMBALANCED].mean() if IMBALANCED in mine else pd.Series(dtype=float)
-        uses = dict.fromkeys(use for key in mine["key"] for use in key["information_used"][2:])
-        tuned = mine["time_tune_s"].fillna(0).mean() if "time_tune_s" in mine else 0.0
-        table.rows.append([
-            method, *(number(means.loc[method, block], 3) for block in blocks), number(mean, 3),
-            number(uneven.mean() if len(uneven) == len(blocks) else None, 3), number(ranks.get(method), 1),
-            number(paired.mean if paired else None, 3, sign=True), number(paired.p if paired else None, 2),
-            number(mine["time_fit_s"].mean(), 2), number(tuned, 1),
-            ", ".join(dict.fromkeys("tuned" if s == SELECTED else "as given" for s in mine["selection"])),
-            "; ".join(u for u in uses if not u.startswith("unlabelled test images")) or NONE,
-        ])  # fmt: skip
-    return table
 
 
 def _difference(
