@@ -30,6 +30,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 TINY = ("dataset=synthetic", "dataset.n_classes=12", "dataset.n_atoms=40", "model.n_iter=2", "model.n_atoms=30",
@@ -172,6 +173,14 @@ def all_in_store(t: Try, n: int) -> None:
         need(abs(metrics[run] - mine) < 1e-4, f"the store has {metrics[run]} for {folder}, whose accuracy is {mine}")
 
 
+def completes(t: Try) -> None:
+    """Without the limit the same command completes the run, and the store gets it."""
+    t.repair()
+    need(t.zsl("skip_existing=true").code == 0, "no completion without the limit")
+    t.upload()
+    all_in_store(t, 1)
+
+
 def no_parts(out: Path) -> None:
     """No half-written file is left."""
     left = [str(p) for p in out.rglob("*") if re.search(r"\.(part|partial|new|lock|reserve)\b", p.name)
@@ -217,19 +226,9 @@ def killed(t: Try, number: signal.Signals) -> None:
     no_parts(t.out)
 
 
-@kind
-def killed_by_sigkill(t: Try) -> None:
-    killed(t, signal.SIGKILL)
-
-
-@kind
-def terminated_by_sigterm(t: Try) -> None:
-    killed(t, signal.SIGTERM)
-
-
-@kind
-def interrupted_by_sigint(t: Try) -> None:
-    killed(t, signal.SIGINT)
+KINDS["killed by sigkill"] = partial(killed, number=signal.SIGKILL)
+KINDS["terminated by sigterm"] = partial(killed, number=signal.SIGTERM)
+KINDS["interrupted by sigint"] = partial(killed, number=signal.SIGINT)
 
 
 def store_creation(t: Try, number: signal.Signals) -> None:
@@ -249,14 +248,8 @@ def store_creation(t: Try, number: signal.Signals) -> None:
     no_parts(t.out)
 
 
-@kind
-def store_creation_killed(t: Try) -> None:
-    store_creation(t, signal.SIGKILL)
-
-
-@kind
-def store_creation_interrupted(t: Try) -> None:
-    store_creation(t, signal.SIGINT)
+KINDS["store creation killed"] = partial(store_creation, number=signal.SIGKILL)
+KINDS["store creation interrupted"] = partial(store_creation, number=signal.SIGINT)
 
 
 # --- disks, limits, environment -------------------------------------------------------------------------------
@@ -304,10 +297,7 @@ def disk_full_in_a_sweep(t: Try) -> None:
 def file_size_limit(t: Try) -> None:
     limit = t.random.randint(20, 900) * 1024
     t.zsl(before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
-    t.repair()
-    need(t.zsl("skip_existing=true").code == 0, "no completion without the limit")
-    t.upload()
-    all_in_store(t, 1)
+    completes(t)
     no_parts(t.out)
 
 
@@ -315,10 +305,7 @@ def file_size_limit(t: Try) -> None:
 def too_many_open_files(t: Try) -> None:
     limit = t.random.randint(12, 40)
     t.zsl(before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
-    t.repair()
-    need(t.zsl("skip_existing=true").code == 0, "no completion without the limit")
-    t.upload()
-    all_in_store(t, 1)
+    completes(t)
 
 
 def under_limit(t: Try, limit: int, *words: str) -> subprocess.CompletedProcess[str]:
@@ -337,10 +324,7 @@ def under_limit(t: Try, limit: int, *words: str) -> subprocess.CompletedProcess[
 @kind
 def memory_limit(t: Try) -> None:
     under_limit(t, t.random.randint(300_000, 1_500_000))
-    t.repair()
-    need(t.zsl("skip_existing=true").code == 0, "no completion without the limit")
-    t.upload()
-    all_in_store(t, 1)
+    completes(t)
 
 
 @kind
@@ -463,14 +447,15 @@ def damaged_record_among_others(t: Try) -> None:
     texts.append(t.run("compare", str(t.out), module="zsl.report.__main__").text)
     dashboard = t.run("dashboard", str(t.out), "--to", str(t.folder / "d.html"), module="zsl.report.__main__")
     texts.append(dashboard.text)
-    if json.loads(json.dumps(record)) != _read(path):
+    if json.loads(json.dumps(record)) != parsed(path.read_bytes()):
         need(any(str(path) in text and "damaged" in text for text in texts), f"{name} ({how}) is not named")
     need(t.zsl("-m", "seed=1,2,3", "tracking=none", "skip_existing=true").code == 0, "no completion")
 
 
-def _read(path: Path) -> object:
+def parsed(data: bytes) -> object:
+    """What JSON says; None where it is none."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(data)
     except ValueError:
         return None
 
@@ -481,18 +466,11 @@ def flipped_bits_in_a_result(t: Try) -> None:
     (path,) = t.out.rglob("results.json")
     data = bytearray(path.read_bytes())
     data[t.random.randrange(len(data))] ^= 1 << t.random.randrange(8)
-    same = _read(path) == (_read_bytes(bytes(data)))
+    same = parsed(path.read_bytes()) == parsed(bytes(data))
     path.write_bytes(data)
     ended = t.zsl("tracking=none", "save_model=false", "skip_existing=true")
     need(ended.code == 0, ended.text[-300:])
     need(same or "has this result already" not in ended.text, "a changed record was taken for the result")
-
-
-def _read_bytes(data: bytes) -> object:
-    try:
-        return json.loads(data)
-    except ValueError:
-        return None
 
 
 @kind
@@ -647,33 +625,23 @@ class Server(threading.Thread):
             connection.close()
 
 
-def bad_server(t: Try, mode: str, *, most: float) -> None:
-    server = Server(mode)
+def bad_server(t: Try, modes: tuple[str, ...]) -> None:
+    server = Server(modes[t.number % len(modes)])
     server.start()
     sweep = t.number % 2
     usual = t.zsl("tracking=none", "seed=9").seconds
     ended = t.zsl(f"tracking.uri={server.uri}", *(("-m", "seed=1,2,3") if sweep else ()))
     need(ended.code == 0, ended.text[-300:])
     extra = ended.seconds - usual * (3 if sweep else 1)
-    need(extra < most, f"the server cost {extra:.0f} s")
+    need(extra < 10 + 4, f"the server cost {extra:.0f} s")
     server.socket.close()
     need(t.upload("--uri", f"sqlite:///{t.out}/mlflow.db").code == 0, "no upload to another store")
     need(list(in_store(t.out).values()).count("FINISHED") >= (5 if sweep else 2), "runs are missing in the other store")
 
 
-@kind
-def server_that_hangs(t: Try) -> None:
-    bad_server(t, "hang", most=10 + 4)
-
-
-@kind
-def server_that_drips(t: Try) -> None:
-    bad_server(t, "drip", most=10 + 4)
-
-
-@kind
-def server_that_fails(t: Try) -> None:
-    bad_server(t, ("500", "html", "close")[t.number % 3], most=10 + 4)
+KINDS["server that hangs"] = partial(bad_server, modes=("hang",))
+KINDS["server that drips"] = partial(bad_server, modes=("drip",))
+KINDS["server that fails"] = partial(bad_server, modes=("500", "html", "close"))
 
 
 @kind
@@ -759,8 +727,7 @@ def preload() -> None:
     import zsl.main
     import zsl.predict.__main__
     import zsl.report.__main__
-    import zsl.tracking.maintain
-    import zsl.tracking.models  # noqa: F401
+    import zsl.tracking.maintain  # noqa: F401
 
 
 def attempt(work: Callable[[Try], None], number: int, seed: int) -> str:

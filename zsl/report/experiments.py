@@ -66,10 +66,7 @@ def variants(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> lis
             "with the Nadeau-Bengio correction for their overlap, over the classes by bootstrap (no p) where there is "
             "one split; never over dictionary seeds. p is for one comparison: with many rows some fall below 0.05 by "
             "chance.",
-            *(
-                f"{column}: harmonic mean of the accuracies on seen and on unseen classes, among all."
-                for column in more
-            ),
+            *(f"{one}: harmonic mean of the accuracies on seen and on unseen classes, among all." for one in more),
             *dropped,
         ]
         finish(table, mine, every)
