@@ -148,6 +148,16 @@ def store(fresh_store, tmp_path):
     return folder
 
 
+@pytest.fixture
+def no_store_is_remembered():
+    """A store that failed, or was open, in an earlier test is asked anew."""
+    from zsl.tracking import store
+
+    store.forget()
+    yield
+    store.forget()
+
+
 @pytest.fixture(scope="session")
 def report_runs(tmp_path_factory):
     """A folder of digits under three rules on two class splits, twice on the first: the cell of table1."""

@@ -57,18 +57,20 @@ class Try:
     def __init__(self, folder: Path, number: int, seed: int) -> None:
         self.folder, self.number, self.random = folder, number, random.Random(seed)
         self.out = folder / "out"
+        self.logs: dict[int, Path] = {}
 
     def spawn(self, *words: str, module: str = "zsl.main", before: Callable[[], object] | None = None) -> int:
         """Start a command in a forked process; returns its number."""
-        self.log = self.folder / f"log{time.monotonic_ns()}"
+        path = self.folder / f"log{time.monotonic_ns()}"
         sys.stdout.flush()
         pid = os.fork()
         if pid:
+            self.logs[pid] = path
             return pid
         code = 70
         try:
             os.setsid()
-            log = os.open(self.log, os.O_WRONLY | os.O_CREAT)
+            log = os.open(path, os.O_WRONLY | os.O_CREAT)
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -92,7 +94,7 @@ class Try:
 
     def wait(self, pid: int, seconds: float = 120) -> Ended:
         """Wait for a command."""
-        log, begun = self.log, time.monotonic()
+        log, begun = self.logs[pid], time.monotonic()
         while True:
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
@@ -379,13 +381,10 @@ def clock_that_jumps(t: Try) -> None:
 @kind
 def two_processes_in_one_folder(t: Try) -> None:
     words = [*TINY, f"output_dir={t.out}", f"hydra.run.dir={t.out}/same"]
-    first, log = t.spawn(*words, "seed=0"), t.log
+    first = t.spawn(*words, "seed=0")
     time.sleep(t.random.uniform(0, 1.5))
     second = t.spawn(*words, "seed=1")
-    other, t.log = t.log, log
-    one = t.wait(first)
-    t.log = other
-    two = t.wait(second)
+    one, two = t.wait(first), t.wait(second)
     need("Traceback" not in one.text + two.text, (one.text + two.text)[-500:])
     codes = sorted(str(e.code) for e in (one, two))
     need(codes in (["0", "1"], ["0", "0"]), f"exit statuses {codes}")
@@ -396,11 +395,9 @@ def two_processes_in_one_folder(t: Try) -> None:
 
 @kind
 def two_sweeps_in_one_store(t: Try) -> None:
-    first, log = t.spawn(*TINY, f"output_dir={t.out}", "-m", "seed=range(3)"), t.log
+    first = t.spawn(*TINY, f"output_dir={t.out}", "-m", "seed=range(3)")
     second = t.spawn(*TINY, f"output_dir={t.out}", "-m", "seed=range(3,6)")
-    other, t.log = t.log, log
     need(t.wait(first).code == 0, "the first sweep failed")
-    t.log = other
     need(t.wait(second).code == 0, "the second sweep failed")
     all_in_store(t, 6)
 

@@ -24,7 +24,7 @@ RATES = {
     "aag": [1.0, 6.0, 4.0, 1.0, 0.01], "aaw": [0.3, 0.5, 90.0, 2.0, 300.0, 0.01], "taaw": [0.3, 0.5, 90.0, 50.0, 0.01],
 }  # fmt: skip
 GROWTH = {"one": 0.1, "k/p": 0.1, "n/r": 0.03, "later": 0.65, "test one": 0.1, "test k/p": 0.05, "test n/r": -0.01}
-MACHINE = Machine(1e10, 2e10, 5e9, 1e9, 5e8, 4e8, RATES, GROWTH, {"cores": 2})
+MACHINE = Machine(1e10, 2e10, 1e9, 5e8, 4e8, RATES, GROWTH, {"cores": 2})
 SHAPE = Shape(n=100_000, p=256, r=320, q=85, L=5000, M=20, k=40.0)
 
 
@@ -105,7 +105,7 @@ def test_coefficients_are_found_again():
         rest = parts["fit"] - sum(taken for _, taken in codings)
         assert rest > 0
         runs.append((shape, Timed(parts["fit"], parts["aag"], parts["aaw"], parts["taaw"], codings, k, coded)))
-    raw = {name: getattr(MACHINE, name) for name in ("product", "product32", "memory", "disk", "loading")}
+    raw = {name: getattr(MACHINE, name) for name in ("product", "product32", "disk", "loading")}
     found = calibration.fitted(raw, MACHINE.base, runs)
     for shape, timed in runs:
         again = {p.name: p.seconds for p in model.estimate(shape, found)}

@@ -27,13 +27,7 @@ from zsl.tracking.__main__ import main
 QUICK = ["dataset=synthetic", "model.n_iter=1", "inference=aag"]
 LIGHT = {"results.json", "config.yaml", "per_class.csv", "predictions.csv"}
 FIGURES = {"confusion.png", "per_class.png", "objective.png"}
-
-
-@pytest.fixture(autouse=True)
-def _nothing_remembered():
-    stores.forget()
-    yield
-    stores.forget()
+pytestmark = pytest.mark.usefixtures("no_store_is_remembered")
 
 
 def start(out, *more):

@@ -20,7 +20,6 @@ from zsl.experiment.sweep import limit_threads, threads_for
 from zsl.runs import status as records
 from zsl.runs.folder import NoTracker
 from zsl.runs.jobs import end_sweep, how_chosen, jobs_of
-from zsl.tracking import store as stores
 from zsl.tracking.__main__ import main as tracking
 
 QUICK = ("dataset=synthetic", "model.n_iter=1", "inference=aag")
@@ -312,7 +311,7 @@ def test_submitit_runs_jobs_on_this_machine(tmp_path):
 
 
 @pytest.fixture
-def server(tmp_path_factory):
+def server(tmp_path_factory, no_store_is_remembered):
     """A real MLflow server on loopback: its address, and functions that kill and restart it."""
     folder = tmp_path_factory.mktemp("server")
     with socket.socket() as free:
@@ -348,12 +347,10 @@ def server(tmp_path_factory):
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait()
 
-    stores.forget()
     found = Server()
     found.start()
     yield found
     found.kill()
-    stores.forget()
 
 
 @pytest.mark.long

@@ -24,13 +24,7 @@ from zsl.tracking.store import Store, open_store
 
 QUICK = ["dataset=synthetic", "model.n_iter=1", "inference=aag"]
 DEFAULT = {"uri": None, "experiment": "zsl"}
-
-
-@pytest.fixture(autouse=True)
-def _nothing_remembered():
-    stores.forget()
-    yield
-    stores.forget()
+pytestmark = pytest.mark.usefixtures("no_store_is_remembered")
 
 
 def start(folder, *more):

@@ -41,7 +41,6 @@ def node(m: Machine, cores: int = CORES) -> Machine:
         m,
         product=m.product * f,
         product32=m.product32 * f,
-        memory=m.memory * f,
         loading=min(m.loading * f, m.disk),
         rates=rates,
     )

@@ -31,8 +31,6 @@ class Machine:
     """Multiplications per second of a product in double precision, all threads"""
     product32: float
     """The same in single precision"""
-    memory: float
-    """Bytes per second that are copied in memory"""
     disk: float
     """Bytes per second that are read from a file that is not in memory"""
     loading: float
@@ -93,19 +91,16 @@ def _megabytes(variable: str) -> float:
 
 
 def raw_rates() -> dict[str, float]:
-    """The rates of products, memory, disk and hashing of this machine, in a few seconds."""
+    """The rates of products and of the disk of this machine, in a few seconds."""
     from zsl.sparse.kernels.products import product
 
     rng = np.random.default_rng(0)
     A = rng.standard_normal((_SIDE, _SIDE))
     B = A.astype(np.float32)
-    X = np.ones(_BYTES // 8)
-    out = np.empty_like(X)
     return {
         "product": _SIDE**3 / best(lambda: product(A, A.T)),
         "product32": _SIDE**3 / best(lambda: product(B, B.T)),
-        "memory": _BYTES / best(lambda: np.copyto(out, X)),
-        "disk": _disk(X),
+        "disk": _disk(np.ones(_BYTES // 8)),
     }
 
 

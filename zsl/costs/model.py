@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,7 +38,7 @@ def estimate(s: Shape, m: Machine, stages: tuple[str, ...] = ("aag", "aaw", "taa
 
     Examples
     --------
-    >>> m = Machine(1e10, 2e10, 5e9, 1e9, 1e9, base=4e8)
+    >>> m = Machine(1e10, 2e10, 1e9, 1e9, base=4e8)
     >>> shape = Shape(n=1000, p=64, r=80, q=16, L=100, M=5, k=10)
     >>> round(load_alone(shape, m).memory - m.base)  # float64, the features of the reader and those of the split
     1126400
@@ -183,8 +182,3 @@ def remedies(s: Shape, m: Machine, limit: float, stages: tuple[str, ...]) -> lis
 
 def _peak(s: Shape, m: Machine, stages: tuple[str, ...]) -> float:
     return peak(estimate(replace(s, k=min(s.k, s.r)), m, stages))
-
-
-def hours(parts: list[Part]) -> float:
-    """Hours of all parts."""
-    return math.fsum(part.seconds for part in parts) / 3600

@@ -41,20 +41,18 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
     if name not in node["stages"]:
         raise UserError(f"stage={name} does not exist; there is: {', '.join(node['stages'])}.")
     stage = node["stages"][name]
-    extra = [o for o in extra if cells.key_of(o) != "stage"]
     data = (cells.value_of(extra, "data") or "").split(",")
     for one in filter(None, data):
         if one not in stage["data"]:
             raise UserError(
                 f"data={one} does not exist in stage {name} of compare; there is: {', '.join(stage['data'])}."
             )
-    extra = [o for o in extra if cells.key_of(o) != "data"]
+    model = cells.value_of(extra, "model")
     named = {cells.key_of(o) for o in extra}
     chosen = [""] if "dataset" in named else [one for one in stage["data"] if one in data or data == [""]]
     found: list[Sweep] = []
     lacking: dict[str, str] = {}
-    model = cells.value_of(extra, "model")
-    extra = [o for o in extra if cells.key_of(o) != "model"]
+    extra = [o for o in extra if cells.key_of(o) not in ("stage", "data", "model")]
     absent: dict[str, str] = {} if model else without_package("model")
     for block in chosen:
         for split in [""] if "split" in named else stage["splits"]:
