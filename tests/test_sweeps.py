@@ -201,7 +201,7 @@ def test_jobs_whose_process_is_gone_are_killed(tmp_path):
     job(tmp_path, "1", "RUNNING", pid=dead.pid)
     job(tmp_path, "2", "RUNNING")
     found = jobs_of(sweep(tmp_path, 2))
-    assert {k: [p.name for p in v] for k, v in found.by_status.items()} == {"KILLED": ["1"], "RUNNING": ["2"]}
+    assert {job.folder.name: job.status for job in found.found} == {"1": "KILLED", "2": "RUNNING"}
 
 
 def test_validation_accuracy_is_no_oracle():

@@ -320,6 +320,6 @@ def _look(progress: Progress, task: Task, sweep: Mapping[str, object] | None) ->
     if sweep is None:
         return
     jobs = jobs_of(sweep)
-    progress.ended[task] = jobs.total - jobs.count(status.RUNNING)
-    finished = [jobs.records[path] for path in jobs.by_status.get(status.FINISHED, ())]
+    progress.ended[task] = len(jobs.found) - len(jobs.of(status.RUNNING))
+    finished = [job.record for job in jobs.of(status.FINISHED)]
     progress.measured[task] = [(r["ended"] - r["started"]) / 1000 for r in finished]

@@ -19,71 +19,78 @@ _LONGEST_VALUE = 40
 
 
 @dataclass
+class Job:
+    """What became of a job of a sweep, from its folder."""
+
+    folder: Path
+    status: str
+    """FINISHED, FAILED, KILLED, RUNNING or SKIPPED"""
+    record: dict[str, Any]
+    """Its ``status.json``, or its ``skipped.json``"""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """If it finished or was skipped"""
+    protocol: str = ""
+    """Then also: inductive, transductive or with labels; empty where it is unknown"""
+
+
+@dataclass
 class Jobs:
-    """What became of the jobs of a sweep, from their folders."""
+    """The jobs of a sweep that have a folder, in the order of their folders."""
 
-    by_status: dict[str, list[Path]] = field(default_factory=dict)
-    """FINISHED, FAILED, KILLED, RUNNING, SKIPPED -> folders"""
-    records: dict[Path, dict[str, Any]] = field(default_factory=dict)
-    """The ``status.json`` or the ``skipped.json`` of each job"""
-    metrics: dict[Path, dict[str, Any]] = field(default_factory=dict)
-    """Of the finished and the skipped ones"""
-    protocols: dict[Path, str] = field(default_factory=dict)
-    """Of the finished and the skipped ones: inductive, transductive or with labels; empty where it is unknown"""
+    found: list[Job] = field(default_factory=list)
     waiting: list[Path] = field(default_factory=list)
-    """Jobs that the tracking store does not have in full"""
+    """Folders of jobs that the tracking store does not have in full"""
 
-    def count(self, status: str) -> int:
-        """How many jobs have a status."""
-        return len(self.by_status.get(status, ()))
+    def of(self, word: str) -> list[Job]:
+        """Those of a status."""
+        return [job for job in self.found if job.status == word]
 
-    @property
-    def total(self) -> int:
-        """How many jobs have a folder."""
-        return sum(map(len, self.by_status.values()))
+    def counts(self) -> dict[str, int]:
+        """How many jobs have each status."""
+        words = (status.FINISHED, "SKIPPED", status.FAILED, status.KILLED, status.RUNNING)
+        return {word: len(self.of(word)) for word in words}
 
-    def best(self, metric: str, protocol: str | None = None) -> Path | None:
-        """The finished or skipped job, of one protocol, with the largest value of a metric, the first among equals."""
-        known = {p: m[metric] for p, m in self.metrics.items() if isinstance(m.get(metric), int | float)}
-        known = {p: value for p, value in known.items() if protocol in (None, self.protocols.get(p, ""))}
-        return max(sorted(known), key=known.__getitem__) if known else None
+    def having(self, metric: str) -> list[Job]:
+        """The finished and the skipped ones that have a number for a metric."""
+        return [job for job in self.found if isinstance(job.metrics.get(metric), int | float)]
+
+    def best(self, metric: str, protocol: str | None = None) -> Job | None:
+        """The one, of one protocol, with the largest value of a metric, the first among equals."""
+        known = [job for job in self.having(metric) if protocol in (None, job.protocol)]
+        return max(known, key=lambda job: job.metrics[metric]) if known else None
 
     def kinds(self, metric: str) -> list[str]:
         """The protocols of the jobs that have a metric; jobs of one are not ranked among those of another."""
-        known = (p for p, m in self.metrics.items() if isinstance(m.get(metric), int | float))
-        return sorted({self.protocols.get(p, "") for p in known})
+        return sorted({job.protocol for job in self.having(metric)})
 
 
 def jobs_of(sweep: Mapping[str, Any]) -> Jobs:
     """Look into the folders of a sweep (its ``sweep.json``); a RUNNING job whose process is gone becomes KILLED."""
     from zsl.runs.summary import kind_of
 
-    found = Jobs()
-    folder = Path(sweep["folder"])
+    out, folder = Jobs(), Path(sweep["folder"])
     # A folder of a fixed name may hold the status of an earlier sweep's job, and the note that this sweep skipped it.
     for path in sorted({p.parent for name in (status.STATUS, status.SKIPPED) for p in folder.rglob(name)}):
         skipped = status.read(path / status.SKIPPED)
         if skipped.get("sweep") == sweep["id"]:
-            found.by_status.setdefault("SKIPPED", []).append(path)
-            found.records[path] = skipped
-            found.metrics[path] = skipped.get("metrics", {})
-            found.protocols[path] = skipped.get("protocol", "")
+            metrics, protocol = skipped.get("metrics", {}), skipped.get("protocol", "")
+            out.found.append(Job(path, "SKIPPED", skipped, metrics, protocol))
             continue
-        job = status.read(path / status.STATUS)
-        if job.get("sweep") != sweep["id"]:
+        record = status.read(path / status.STATUS)
+        if record.get("sweep") != sweep["id"]:
             continue
-        if job["status"] == status.RUNNING and status.alive(job["process"]) is False:
-            job = status.settle(path / status.STATUS, job)
-        found.by_status.setdefault(job["status"], []).append(path)
-        found.records[path] = job
-        if job["status"] == status.FINISHED:
-            record = status.read(path / status.RESULTS)
-            found.metrics[path] = record.get("metrics", {})
-            information = record.get("key", {}).get("information_used")
-            found.protocols[path] = kind_of(information) if information else ""
-        if job["tracking"] is not None and not job["tracking"]["complete"]:
-            found.waiting.append(path)
-    return found
+        if record["status"] == status.RUNNING and status.alive(record["process"]) is False:
+            record = status.settle(path / status.STATUS, record)
+        job = Job(path, record["status"], record)
+        if job.status == status.FINISHED:
+            result = status.read(path / status.RESULTS)
+            job.metrics = result.get("metrics", {})
+            information = result.get("key", {}).get("information_used")
+            job.protocol = kind_of(information) if information else ""
+        out.found.append(job)
+        if record["tracking"] is not None and not record["tracking"]["complete"]:
+            out.waiting.append(path)
+    return out
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:
@@ -130,8 +137,8 @@ def end_sweep(sweep: dict[str, Any], tracker: Any, *, killed: bool = False, erro
         The exception that ended the sweep, unless that of a job.
     """
     jobs = jobs_of(sweep)
-    done, found = jobs.count(status.FINISHED) + jobs.count("SKIPPED"), jobs.total
-    complete = done == found and done > 0 and done >= (sweep["jobs"] or 0)
+    done = len(jobs.of(status.FINISHED) + jobs.of("SKIPPED"))
+    complete = done == len(jobs.found) and done > 0 and done >= (sweep["jobs"] or 0)
     complete = complete and not (killed and sweep["jobs"] is None)  # more jobs might have come
     sweep["status"] = status.FINISHED if complete else status.KILLED if killed else status.FAILED
     sweep["ended"] = status.now_ms()
@@ -146,18 +153,16 @@ def end_sweep(sweep: dict[str, Any], tracker: Any, *, killed: bool = False, erro
 
 def _table(jobs: Jobs, metric: str, folder: Path) -> list[str]:
     """The jobs with their overrides and the metric, best first among those of one protocol."""
-    known = [p for p in jobs.metrics if isinstance(jobs.metrics[p].get(metric), int | float)]
     kinds = jobs.kinds(metric)
     several = len(kinds) > 1
-    rows = sorted(known, key=lambda p: (jobs.protocols.get(p, ""), -jobs.metrics[p][metric]))
     shown = [
         (
-            f"{jobs.metrics[p][metric]:.3f}",
-            _job_of(p, folder),
-            (f"{jobs.protocols.get(p, ''):{max(map(len, kinds))}}  " if several else "")
-            + " ".join(jobs.records[p].get("overrides") or ()),
+            f"{job.metrics[metric]:.3f}",
+            _job_of(job.folder, folder),
+            (f"{job.protocol:{max(map(len, kinds))}}  " if several else "")
+            + " ".join(job.record.get("overrides") or ()),
         )
-        for p in rows
+        for job in sorted(jobs.having(metric), key=lambda job: (job.protocol, -job.metrics[metric]))
     ]
     width = max(len(metric), *(len(value) for value, *_ in shown))
     lines = [f"{value:>{width}}  {name:>4}  {what}".rstrip() for value, name, what in shown[:_ROWS]]
@@ -179,11 +184,10 @@ def how_chosen(metric: str) -> str:
 def summary(sweep: Mapping[str, Any], jobs: Jobs) -> str:
     """Lines for the terminal: the counts, the log of the first failure, the best job."""
     folder = Path(sweep["folder"])
-    planned = sweep["jobs"] or jobs.total
-    parts = [f"{jobs.count(s)} {s.lower()}" for s in (status.FINISHED, "SKIPPED", status.FAILED, status.KILLED,
-                                                      status.RUNNING) if jobs.count(s)]  # fmt: skip
+    planned = sweep["jobs"] or len(jobs.found)
+    parts = [f"{n} {word.lower()}" for word, n in jobs.counts().items() if n]
     lines = [f"sweep of {planned} jobs {sweep['status']}: {', '.join(parts) or 'none started'}; folder {folder}"]
-    failed = [_job_of(p, folder) for p in jobs.by_status.get(status.FAILED, ())]
+    failed = [_job_of(job.folder, folder) for job in jobs.of(status.FAILED)]
     if failed:
         named = ", ".join(failed[:8]) + (", ..." if len(failed) > 8 else "")
         lines.append(f"failed: {named}; the reason is in {folder / failed[0] / 'zsl.log'}")
@@ -195,9 +199,9 @@ def summary(sweep: Mapping[str, Any], jobs: Jobs) -> str:
     for kind in kinds if planned > 1 else ():
         if (best := jobs.best(metric, kind)) is None:
             continue
-        what = " ".join(jobs.records[best].get("overrides") or ()) or best.name
+        what = " ".join(best.record.get("overrides") or ()) or best.folder.name
         word = f"best job, {kind or 'protocol unknown'}," if len(kinds) > 1 else "best"
-        lines.append(f"{word} by {metric} ({how_chosen(metric)}): {what} with {jobs.metrics[best][metric]:.3f}")
+        lines.append(f"{word} by {metric} ({how_chosen(metric)}): {what} with {best.metrics[metric]:.3f}")
     if jobs.waiting:
         lines.append(f"{len(jobs.waiting)} jobs are not in the store; send them later: zsl tracking upload {folder}")
     return "\n".join(lines)

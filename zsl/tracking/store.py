@@ -141,28 +141,26 @@ class Store:
         from mlflow.entities import Metric, RunTag
 
         run = self.begin_sweep(sweep)
-        for folder in jobs.by_status.get(records.KILLED, ()):
-            record = jobs.records[folder]
+        for job in jobs.of(records.KILLED):
+            record = job.record
             tracking = record["tracking"] or {"run_id": None}
             if tracking["run_id"] and not tracking["complete"] and tracking["uri"] == sweep["tracking"]["uri"]:
-                self.close(record, folder)
-                records.write(folder / records.STATUS, record)
-                jobs.waiting.remove(folder)
-        counts = {"jobs": float(sweep["jobs"] or jobs.total)}
-        for status in (records.FINISHED, "SKIPPED", records.FAILED, records.KILLED, records.RUNNING):
-            counts[status.lower()] = jobs.count(status)
+                self.close(record, job.folder)
+                records.write(job.folder / records.STATUS, record)
+                jobs.waiting.remove(job.folder)
+        counts = {"jobs": float(sweep["jobs"] or len(jobs.found))}
+        counts |= {word.lower(): float(n) for word, n in jobs.counts().items()}
         tags = {"zsl.launcher": sweep["launcher"].get("_target_"), "zsl.error": sweep.get("error")}
         metric = sweep["best"]
         best = jobs.best(metric)
         if best is not None:
-            counts[f"best/{metric}"] = jobs.metrics[best][metric]
-            record = jobs.records[best]
-            of = f", {jobs.protocols.get(best) or 'unknown protocol'}" if len(jobs.kinds(metric)) > 1 else ""
+            counts[f"best/{metric}"] = best.metrics[metric]
+            of = f", {best.protocol or 'unknown protocol'}" if len(jobs.kinds(metric)) > 1 else ""
             tags |= {
                 "zsl.best_by": f"{metric} ({how_chosen(metric)}{of})",
-                "zsl.best_folder": str(best),
-                "zsl.best_overrides": " ".join(record.get("overrides") or ()),
-                "zsl.best_run": (record.get("tracking") or {}).get("run_id"),
+                "zsl.best_folder": str(best.folder),
+                "zsl.best_overrides": " ".join(best.record.get("overrides") or ()),
+                "zsl.best_run": (best.record.get("tracking") or {}).get("run_id"),
             }
         now = records.now_ms()
         metrics = [Metric(clean(k), about.rounded(v), now, 0) for k, v in counts.items()]
