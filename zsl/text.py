@@ -43,11 +43,7 @@ def not_text(names: Iterable[str]) -> str | None:
     """
     for name in names:
         if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
-            return name.encode("utf-8", "surrogateescape" if _is_escaped(name) else "backslashreplace").decode(
-                "utf-8", "backslashreplace"
-            )
+            escaped = all("\udc80" <= letter <= "\udcff" for letter in name if "\ud800" <= letter <= "\udfff")
+            found = name.encode("utf-8", "surrogateescape" if escaped else "backslashreplace")
+            return found.decode("utf-8", "backslashreplace")
     return None
-
-
-def _is_escaped(name: str) -> bool:
-    return all("\udc80" <= letter <= "\udcff" for letter in name if "\ud800" <= letter <= "\udfff")

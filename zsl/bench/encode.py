@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -225,21 +225,18 @@ def growth(rounds: int) -> dict[str, dict[str, Any]]:
     """Time against rows, dimensions, atoms and non-zeros, and the exponent of the power law fitted to it."""
     out: dict[str, dict[str, Any]] = {}
     for axis, sizes in GROWING.items():
-        seconds = list(_seconds_by_size(axis, sizes, rounds))
+        seconds = []
+        for size in sizes:
+            shape = {"n": 1000, "p": 256, "r": 512} | {axis: size}
+            if axis == "non-zeros":
+                shape |= {"p": 1024, "r": 1280}
+            X, D = synthetic(shape["n"], shape["p"], shape["r"])
+            # The penalty per atom, lam / r, is what the codes see.
+            lam = penalty_for(X, D, size) if axis == "non-zeros" else 0.3 * float(np.median(lambda_max(X, D)))
+            (result,) = race(Problem(f"{axis}={size}", X, D, lam), {"zsl float64": ours}, rounds)
+            seconds.append(float(np.median(result.seconds)))
         out[axis] = {"sizes": list(sizes), "seconds": seconds, "exponent": exponent(sizes, seconds)}
     return out
-
-
-def _seconds_by_size(axis: str, sizes: tuple[int, ...], rounds: int) -> Iterator[float]:
-    for size in sizes:
-        shape = {"n": 1000, "p": 256, "r": 512} | {axis: size}
-        if axis == "non-zeros":
-            shape |= {"p": 1024, "r": 1280}
-        X, D = synthetic(shape["n"], shape["p"], shape["r"])
-        # The penalty per atom, lam / r, is what the codes see.
-        lam = penalty_for(X, D, size) if axis == "non-zeros" else 0.3 * float(np.median(lambda_max(X, D)))
-        (result,) = race(Problem(f"{axis}={size}", X, D, lam), {"zsl float64": ours}, rounds)
-        yield float(np.median(result.seconds))
 
 
 def exponent(sizes: Any, seconds: Any) -> float | None:

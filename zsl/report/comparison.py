@@ -56,7 +56,9 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
     absent: dict[str, str] = {} if model else without_package("model")
     for block in chosen:
         for split in [""] if "split" in named else stage["splits"]:
-            words = [o for o in _data(block, split) if cells.key_of(o) not in named]
+            known = cells.layout()["data"][block]["overrides"] if block else []
+            words = [f"split={split}" if cells.key_of(o) == "split" and split else o for o in known
+                     if cells.key_of(o) not in named]  # fmt: skip
             fixed = [o for o in extra if not is_sweep(o)]
             if why := lacking.get(block) or filling.cannot_read(["experiment=compare", *words, *fixed]):
                 lacking[block] = why
@@ -68,12 +70,6 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
     for one, package in absent.items():
         lacking[one] = f"it needs {package}, and {package} is not installed; pip install -e '.[{package}]'."
     return found, lacking
-
-
-def _data(block: str, split: str) -> list[str]:
-    """The overrides that choose data and the kind of split."""
-    known = cells.layout()["data"][block]["overrides"] if block else []
-    return [f"split={split}" if cells.key_of(o) == "split" and split else o for o in known]
 
 
 def _sweeps(parts: Sequence[str], model: str | None, absent: Collection[str]) -> list[list[str]]:

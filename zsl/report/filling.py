@@ -146,7 +146,8 @@ def tasks_of(found: Sequence[Cell], records: pd.DataFrame, output: Sequence[str]
     output : sequence of str
         Further overrides of every run, such as ``output_dir=FOLDER``.
     """
-    earlier = records.assign(took=seconds_of(records)).groupby(["experiment", "cell"])["took"] if len(records) else None
+    took = records[[t for t in _TIMES if t in records]].fillna(0).sum(axis=1)
+    earlier = records.assign(took=took).groupby(["experiment", "cell"])["took"] if len(records) else None
     seconds, n_done = ({}, {}) if earlier is None else (earlier.mean(), earlier.size())
     tasks = []
     for one in found:
@@ -156,11 +157,6 @@ def tasks_of(found: Sequence[Cell], records: pd.DataFrame, output: Sequence[str]
             Task(" ".join(name), (*words, *output), n, one.data, seconds.get(name), min(n_done.get(name, 0), n))
         )
     return tasks
-
-
-def seconds_of(records: pd.DataFrame) -> pd.Series:
-    """How long each run took, of what a record says: tuning, fit and inference."""
-    return records[[t for t in _TIMES if t in records]].fillna(0).sum(axis=1)
 
 
 @dataclass

@@ -44,13 +44,16 @@ def table1(records: pd.DataFrame, extra: Sequence[str] = ()) -> Table:
         theirs = dict(zip(paper["table1"]["columns"], printed or ()))
         title = marked(one.title, layout()["data"][one.data].get("marks", ""))
         for stage, rule in RULES.items():
-            name = marked(_feature(one), paper["features"].get(one.variant, ""))
+            feature = one.variant or value_of(one.overrides, "feature.name") or value_of(one.overrides, "feature") or ""
+            name = marked(feature, paper["features"].get(one.variant, ""))
             row: list[Any] = [title, name, value_of(one.overrides, "split"),
                               marked(rule, "k" if stage == "taaw" else "")]  # fmt: skip
-            ran = one.id in ours[f"{stage}/acc_class"].index
+            means = ours[f"{stage}/acc_class"]
+            ran = one.id in means.index
             for k in (1, 3, 5):
                 row += _beside(theirs.get(f"{stage}_hit{k}"), ours[f"{stage}/hit_{k}"], one.id, ran)
-            row += _mean(ours[f"{stage}/acc_class"], one.id)
+            mean = means.loc[one.id] if ran else {}
+            row += [percent(mean), repetitions(mean["n_splits"], mean["n_seeds"])] if ran else [MISSING, ""]
             out.rows.append(row)
     out.notes = [
         "Mean ± standard deviation over class splits, over dictionary seeds where there is one split. The paper prints "
@@ -143,15 +146,3 @@ def _beside(printed: float | str | None, ours: pd.DataFrame, cell: str | None, r
         return [shown, "not run" if cell is None else NONE if ran else MISSING, NONE]
     row = ours.loc[cell]
     return [shown, percent(row), number(100 * row["mean"] - float(theirs), 1, sign=True)]
-
-
-def _mean(ours: pd.DataFrame, cell: str) -> list[Any]:
-    """A mean with its standard deviation, and what it is over."""
-    if cell not in ours.index:
-        return [MISSING, ""]
-    row = ours.loc[cell]
-    return [percent(row), repetitions(row["n_splits"], row["n_seeds"])]
-
-
-def _feature(one: Cell) -> str:
-    return one.variant or value_of(one.overrides, "feature.name") or value_of(one.overrides, "feature") or ""

@@ -255,17 +255,13 @@ def _outgoing(record: dict[str, Any], folder: Path, uri: str | None, every: bool
         raise TypeError("its name, start, store or experiment is of another kind")
     record = _moved({**record, "tracking": tracking}, folder)
     if uri is None and tracking["complete"]:
-        if _has(_open(record), tracking["run_id"]):
+        store = _open(record)
+        if store.known is None:  # the store lists its runs once
+            store.known = ask(store, Store.finished)
+        if tracking["run_id"] in store.known:
             return None
         record["tracking"] = {**tracking, **_UNSENT}
     return record
-
-
-def _has(store: Store, run: str) -> bool:
-    """Whether a store has a run that is over; the store lists its runs once."""
-    if store.known is None:
-        store.known = ask(store, Store.finished)
-    return run in store.known
 
 
 def _moved(record: dict[str, Any], folder: Path) -> dict[str, Any]:
