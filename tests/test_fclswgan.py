@@ -14,7 +14,7 @@ from zsl.config import without_package
 from zsl.evaluation import class_accuracy
 from zsl.models import FCLSWGAN, RidgeReverse
 from zsl.models import fclswgan as gan
-from zsl.report.comparison import comparison
+from zsl.report.compare import comparison
 
 SMALL = {"hidden": 16, "n_components": None, "n_epochs": 2, "n_generated": 50}
 
@@ -212,7 +212,7 @@ def test_training_without_torch_names_the_way_to_it(problem, monkeypatch):
 
 @pytest.mark.parametrize("there", [False, True])
 def test_the_comparison_leaves_out_what_cannot_be_trained(there, monkeypatch):
-    monkeypatch.setattr("zsl.report.comparison.without_package", lambda group: {} if there else {"fclswgan": "torch"})
+    monkeypatch.setattr("zsl.report.compare.without_package", lambda group: {} if there else {"fclswgan": "torch"})
     for stage in ("quick", "full"):
         sweeps, lacking = comparison([f"stage={stage}", "data=cifar_awa"])
         run = [m for _, words in sweeps for w in words if w.startswith("model=") and "glob" not in w

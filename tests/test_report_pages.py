@@ -14,8 +14,9 @@ from zsl.config import compose
 from zsl.errors import UserError
 from zsl.experiment.run import run
 from zsl.report import __main__ as command
-from zsl.report import figures, panel, records
+from zsl.report import figures, records
 from zsl.report.diff import diff, names_of
+from zsl.report.figures import scatter
 
 
 def test_difference_of_two_sweeps():
@@ -46,7 +47,7 @@ def test_runs_of_one_model_are_named_by_what_tells_them_apart():
 
 
 def test_the_panel_of_a_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(panel, "plane", lambda V, seed: V[:, :2])  # t-SNE takes seconds
+    monkeypatch.setattr(scatter, "plane", lambda V, seed: V[:, :2])  # t-SNE takes seconds
     run(compose(["experiment=figure", "dataset=digits", "model.n_iter=2"]), tmp_path / "run")
     command.main(["figure", str(tmp_path)])
     svg = (tmp_path / "run" / "figure.svg").read_text()

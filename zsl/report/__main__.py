@@ -13,14 +13,13 @@ from typing import Any
 from zsl.config import MOVED
 from zsl.errors import Parser, UserError, exit_status, writing
 from zsl.report import cells, experiments, filling, tables
-from zsl.report.compare import compare
-from zsl.report.comparison import comparison
+from zsl.report.compare import compare, comparison
 from zsl.report.dashboard import dashboard
 from zsl.report.diff import diff
 from zsl.report.figures import save_figure
+from zsl.report.figures.scatter import newest, panel
 from zsl.report.formats import Table, save, show
 from zsl.report.overall import overall
-from zsl.report.panel import newest, panel
 from zsl.report.records import read_records, warn_of_old_names
 
 EXPERIMENTS = {

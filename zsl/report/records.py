@@ -15,6 +15,7 @@ import pandas as pd
 from zsl.config import options
 from zsl.errors import UserError
 from zsl.report.cells import Cell
+from zsl.runs.result import flatten
 from zsl.runs.status import RESULTS, SKIPPED, read, walk
 
 log = logging.getLogger(__name__)
@@ -166,27 +167,21 @@ def settings_of(key: Mapping[str, Any]) -> dict[str, Any]:
     """
     tune = key.get("tune") or {}
     chosen = tune.get("chosen", {})
-    out = {"dataset": key["dataset"]["name"], "split": key["split"]["name"], "selection": key["selection"]}
-    for part in _PARTS:
-        out |= _flat(part, key.get(part) or {})
-    out |= _flat("tune", {k: v for k, v in tune.items() if k not in ("name", "chosen", "folds")})
     semantics = {k: v for k, v in key["dataset"]["semantics"].items() if not isinstance(v, Mapping)}
-    out |= _flat("dataset.semantics", semantics)
-    out |= _flat("split", {k: v for k, v in key["split"].items() if k not in _OF_ONE_SPLIT})
-    out |= _flat("subset", {k: v for k, v in (key["split"].get("subset") or {}).items() if k != "seed"})
+    nodes = {
+        **{part: key.get(part) or {} for part in _PARTS},
+        "tune": {k: v for k, v in tune.items() if k not in ("name", "chosen", "folds")},
+        "dataset": {"semantics": semantics},
+        "split": {k: v for k, v in key["split"].items() if k not in _OF_ONE_SPLIT},
+        "subset": {k: v for k, v in (key["split"].get("subset") or {}).items() if k != "seed"},
+    }
+    out = {"dataset": key["dataset"]["name"], "split": key["split"]["name"], "selection": key["selection"]}
+    out |= {k: v for k, v in flatten(nodes).items() if not set(k.split(".")) & set(_NOT_SET)}
     if key["dataset"].get("shuffle_attributes") is not None:
         out["control"] = "attributes shuffled"
     if key.get("labelled"):
         out["labels"] = key["labelled"]["images"]
     return {k: v for k, v in out.items() if k not in chosen and not (k.endswith(".seed") and v == key["seed"])}
-
-
-def _flat(prefix: str, node: Mapping[str, Any]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for k, v in node.items():
-        if k not in _NOT_SET:
-            out |= _flat(f"{prefix}.{k}", v) if isinstance(v, Mapping) else {f"{prefix}.{k}": v}
-    return out
 
 
 def text_of(value: Any) -> str:

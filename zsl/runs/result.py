@@ -109,6 +109,20 @@ def _canonical(value: Any) -> Any:
     return value
 
 
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Join the keys of nested mappings by dots; lists stay whole.
+
+    Examples
+    --------
+    >>> flatten({"a": {"b": 1}, "c": [2, 3]})
+    {'a.b': 1, 'c': [2, 3]}
+    """
+    out: dict[str, Any] = {}
+    for key, value in config.items():
+        out |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return out
+
+
 def versions() -> dict[str, str]:
     """The versions of the packages that computed the result."""
     out = {"python": platform.python_version()}

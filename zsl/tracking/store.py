@@ -18,7 +18,7 @@ from zsl.errors import UserError
 from zsl.runs import status as records
 from zsl.runs.jobs import Jobs, how_chosen
 from zsl.runs.model_file import MODEL
-from zsl.runs.result import Result
+from zsl.runs.result import Result, flatten
 from zsl.tracking import about, artifacts, opening
 from zsl.version import commit
 
@@ -317,20 +317,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Join the keys of nested mappings by dots; lists stay whole.
-
-    Examples
-    --------
-    >>> flatten({"a": {"b": 1}, "c": [2, 3]})
-    {'a.b': 1, 'c': [2, 3]}
-    """
-    out: dict[str, Any] = {}
-    for key, value in config.items():
-        out |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return out
 
 
 def clean(key: str) -> str:
