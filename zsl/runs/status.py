@@ -171,12 +171,8 @@ def of_tag(tag: str) -> dict[str, Any]:
 
 def _runs_here(process: Mapping[str, Any]) -> bool:
     pid = process.get("pid")
-    if not isinstance(pid, int):
-        return False
-    if not process_runs(pid):
-        return False
     # The system gives the number of a process that ended to a new one.
-    return _started(pid) == process.get("started")
+    return isinstance(pid, int) and process_runs(pid) and _started(pid) == process.get("started")
 
 
 def _started(pid: int) -> str | None:
