@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from threading import Barrier
 
@@ -14,6 +19,7 @@ from zsl.errors import UserError
 from zsl.report import __main__ as command
 from zsl.report import cells, filling
 from zsl.report.filling import Progress, Task, duration
+from zsl.system import THREAD_VARIABLES
 
 
 @pytest.fixture
@@ -187,6 +193,43 @@ def test_kinds_run_at_the_same_time_and_tasks_of_one_kind_in_turn(tmp_path, monk
     assert filling.fill(tasks, tmp_path, at_once=2) == ["zsl run y2"]
     assert [name for name in order if name[0] == "x"] == ["x1", "x2"]
     assert [name for name in order if name[0] == "y"] == ["y1", "y2"]
+
+
+@pytest.mark.parametrize(("at_once", "threads"), [(1, "4"), (2, "2"), (3, "1")])
+def test_processes_at_the_same_time_share_the_cores(tmp_path, monkeypatch, at_once, threads):
+    given = []
+
+    class Process:
+        pid, returncode = 0, 0
+
+        def __init__(self, command, *, env, **kwargs):
+            given.append({name: env[name] for name in THREAD_VARIABLES})
+
+        def wait(self, timeout=None):
+            return 0
+
+        kill = wait
+
+    monkeypatch.setattr(filling, "usable_cores", lambda: 4)
+    monkeypatch.setattr(filling.subprocess, "Popen", Process)
+    for name in THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert filling.fill([Task(k, (k,), 1, k) for k in "xyz"], tmp_path, at_once=at_once) == []
+    assert given == [dict.fromkeys(THREAD_VARIABLES, threads)] * 3
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_runs_too(tmp_path):
+    words = ["compare", "--run", "stage=quick", "data=cifar_awa", "model=cmt", f"output_dir={tmp_path}"]
+    report = subprocess.Popen([sys.executable, "-m", "zsl.report", *words], stderr=subprocess.DEVNULL)
+    while not (sweeps := [*tmp_path.rglob("sweep.json")]) or "pid" not in json.loads(sweeps[0].read_text())["process"]:
+        assert report.poll() is None
+        time.sleep(0.1)
+    pid = json.loads(sweeps[0].read_text())["process"]["pid"]
+    report.send_signal(signal.SIGTERM)
+    assert report.wait(timeout=60) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_after_an_interruption_no_other_task_starts(tmp_path, monkeypatch):

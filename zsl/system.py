@@ -7,10 +7,28 @@ import socket
 
 from zsl.errors import UserError
 
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+                    "NUMBA_NUM_THREADS")  # fmt: skip
+"""Environment variables in which BLAS, OpenMP and numba look up how many threads they may use."""
+
 
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def thread_limits(n: int) -> dict[str, str]:
+    """The values of ``THREAD_VARIABLES`` for ``n`` threads; where the user set one that allows fewer, it stays.
+
+    Examples
+    --------
+    >>> thread_limits(1)["OMP_NUM_THREADS"]
+    '1'
+    """
+    given = {name: os.environ.get(name, "") for name in THREAD_VARIABLES}
+    return {
+        name: value if value and not (value.isdigit() and int(value) > n) else str(n) for name, value in given.items()
+    }
 
 
 def machine_memory() -> int:

@@ -22,7 +22,7 @@ from zsl.progress import time_left
 from zsl.runs import slurm
 from zsl.runs import status as records
 from zsl.runs.jobs import short_keys
-from zsl.system import usable_cores
+from zsl.system import thread_limits, usable_cores
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 
 # The sweep that this process started, while it runs.
 _started: list[tuple[dict[str, Any], Tracker]] = []
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
-                     "NUMBA_NUM_THREADS")  # fmt: skip
 
 
 class Sweep(Callback):
@@ -314,10 +312,7 @@ def limit_threads(n: int | None, launcher: Mapping[str, Any]) -> int:
     if n is None and cores == here and not any(w in str(launcher.get("_target_")) for w in ("joblib", "submitit")):
         return cores  # one job after another, with all there is
     n = n or min(threads_for(launcher, cores), here)
-    for variable in _THREAD_VARIABLES:
-        given = os.environ.get(variable, "")
-        if variable not in os.environ or (given.isdigit() and int(given) > n):
-            os.environ[variable] = str(n)
+    os.environ.update(thread_limits(n))
     if "numpy" in sys.modules:
         from threadpoolctl import threadpool_info, threadpool_limits
 

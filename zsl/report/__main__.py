@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from zsl.report.figures.scatter import newest, panel
 from zsl.report.formats import Table, save, show
 from zsl.report.overall import overall
 from zsl.report.records import read_records, warn_of_old_names
+from zsl.system import usable_cores
 
 EXPERIMENTS = {
     "table1": "the paper's Table 1: coupled dictionaries on all data, features and splits",
@@ -244,7 +244,7 @@ def _run_compare(folder: Path, output: Sequence[str], extra: Sequence[str]) -> l
     for name, why in lacking.items():
         filling.say(f"left out  {name}: {why}")
     tasks = [filling.Task(title, (*words, *output), cells.n_jobs(words), title) for title, words in sweeps]
-    return filling.fill(tasks, folder, at_once=os.cpu_count() or 1)
+    return filling.fill(tasks, folder, at_once=usable_cores())
 
 
 def _diff(arguments: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import subprocess
 import sys
@@ -21,10 +22,11 @@ from zsl.config.objects import build, locate
 from zsl.data.catalogue import ENTRIES, Entry, how_to_make
 from zsl.data.load import load_table
 from zsl.data.space import check_one_space
-from zsl.errors import UserError
+from zsl.errors import UserError, interruptible, interruption
 from zsl.report.cells import Cell, arguments_of, data_of, n_jobs, value_of
 from zsl.runs import status
 from zsl.runs.jobs import jobs_of
+from zsl.system import thread_limits, usable_cores
 
 # How many seconds a run may take to end after Ctrl-C; how often progress is looked up, and is printed into a file.
 _PATIENCE_S, _LOOK_S, _PRINT_S = 10, 2, 10
@@ -238,29 +240,28 @@ def fill(tasks: Sequence[Task], folder: Path, at_once: int = 1) -> list[str]:
     n_done = sum(task.n_done for task in tasks)
     done = f", of which {n_done} have a result already" if n_done else ""
     say(f"{progress.total} jobs{done}; {progress.left() or 'how long they take is said after the first of them'}.")
-    stopped = Event()
+    stopped, threads = Event(), max(1, usable_cores() // at_once)
 
     def run(kind: Sequence[Task]) -> None:
         for task in kind:
             if stopped.is_set():
                 return
             say(f"{task.title}: {progress}")
-            if start(task.arguments, quiet=True, progress=progress, task=task, folder=folder) != 0:
+            code = start(
+                task.arguments, quiet=True, progress=progress, task=task, folder=folder, threads=threads,
+                stopped=stopped,
+            )  # fmt: skip
+            if code != 0:
                 failed.append("zsl run " + shlex.join(task.arguments))
             progress.ended[task] = task.n_jobs
 
-    if at_once == 1:
-        for kind in kinds:
-            run(kind)
-        return failed
-    with ThreadPoolExecutor(at_once) as pool:
+    with interruptible(), ThreadPoolExecutor(at_once) as pool:
         running = [pool.submit(run, kind) for kind in kinds]
         try:
             for one in running:
                 one.result()
         finally:
-            # After Ctrl-C the processes end by themselves, and no other is started.
-            stopped.set()
+            stopped.set()  # no other process is started, and those that run are ended
     return failed
 
 
@@ -276,30 +277,36 @@ def start(
     progress: Progress | None = None,
     task: Task | None = None,
     folder: Path = Path("multirun"),
+    threads: int | None = None,
+    stopped: Event | None = None,
 ) -> int:
     """Run ``zsl.main`` in a process of its own, wait for it, and return its exit status.
 
-    Ctrl-C reaches that process as well; it gets the time to record how its runs ended.
+    The process uses as many ``threads`` as given, by default all cores. It is ended once ``stopped`` is set. Ctrl-C
+    reaches that process as well, SIGTERM is passed on; it gets the time to record how its runs ended.
     """
     command = [sys.executable, "-m", "zsl.main", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else None)
+    environment = None if threads is None else {**os.environ, **thread_limits(threads)}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else None, env=environment)
     experiment, sweep, printed, said = value_of(arguments, "experiment") or "", None, time.monotonic(), ""
     try:
-        while progress is not None and task is not None:
+        while process.returncode is None and not (stopped and stopped.is_set()):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_LOOK_S)
+            if progress is None or task is None:
+                continue
             sweep = sweep or _sweep_of(process.pid, folder / experiment)
             _look(progress, task, sweep)
-            if process.returncode is not None:
-                break
-            if str(progress) != said and time.monotonic() - printed > _PRINT_S:
+            if process.returncode is None and str(progress) != said and time.monotonic() - printed > _PRINT_S:
                 printed, said = time.monotonic(), str(progress)
                 say(f"  {said}")
-        return process.wait()
     finally:
+        if isinstance(interruption(), SystemExit):
+            process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_PATIENCE_S)
         process.kill()  # does nothing once the process has ended
+    return process.wait()
 
 
 def _sweep_of(pid: int, folder: Path) -> Mapping[str, object] | None:
