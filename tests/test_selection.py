@@ -412,7 +412,8 @@ def test_a_transductive_rule_is_used_if_it_gains_more_than_a_standard_error(raw)
     splits = validate(transductive(), raw, n_splits=3, seed=0)
     for gain, used in ((1.0, True), (-1.0, False), (0.0, False)):
         for split in splits:
-            good, bad = np.eye(len(split.classes))[split.y], -np.eye(len(split.classes))[split.y]
+            good = np.eye(split.prediction.scores.shape[1])[split.y]
+            bad = -good
             split.prediction.chosen.scores = good if gain > 0 else bad
             split.prediction.inductive.chosen.scores = bad if gain >= 0 else good
         found = choose_rule([s.prediction for s in splits], [s.y for s in splits])

@@ -181,7 +181,7 @@ def fitted(raw: dict[str, Any], base: float, runs: Iterable[tuple[Shape, Timed]]
     for s, timed in runs:
         ks, P = [k for k, _ in timed.codings], rate(out, s)
         samples["rest"].append((work.rest(s, ks, P), timed.fit - sum(t for _, t in timed.codings)))
-        samples["aag"].append((work.agnostic(s, timed.test_k, timed.test_coding, P), timed.aag))
+        samples["aag"].append((work.agnostic(s, timed.test_coding, P), timed.aag))
         warm = coding_seconds(out, s, s.L, s.p + s.q, timed.test_k, "last", single=False)
         samples["aaw"].append((work.aware(s, timed.test_k, warm, out.product), timed.aaw))
         samples["taaw"].append((work.spreading(s, out.product), timed.taaw))

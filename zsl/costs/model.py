@@ -112,7 +112,7 @@ def codes_bytes(s: Shape, copies: float) -> float:
 
 def _agnostic(s: Shape, m: Machine, k: float) -> Part:
     coded = coding_seconds(m, s, s.L, s.p, k, "test")
-    terms = work.agnostic(s, k, coded, rate(m, s)) * m.rates["aag"]
+    terms = work.agnostic(s, coded, rate(m, s)) * m.rates["aag"]
     memory = _held(s, m) + codes_bytes(s, 2.5) + _scores_bytes(s, 1)
     return Part(
         "aag", s.K * float(terms.sum()), memory, _word(terms, "coding", "dense codes", "products", "scores", "overhead")

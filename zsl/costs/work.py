@@ -123,7 +123,7 @@ def rest(s: Shape, ks: list[float], product: float) -> Array:
     ])  # fmt: skip
 
 
-def agnostic(s: Shape, k: float, coded: float, product: float) -> Array:
+def agnostic(s: Shape, coded: float, product: float) -> Array:
     """The terms of AAg of one dictionary: its coding takes ``coded`` seconds."""
     return np.array([coded, GIGA * s.L * (s.r + s.p), (s.L * s.q * (s.r + s.M)) / product, GIGA * s.L * s.M, 1.0])
 

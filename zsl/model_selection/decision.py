@@ -35,8 +35,6 @@ _UNINFORMATIVE = 0.98
 class ValidationSplit:
     """The predictions for one set of held-out classes."""
 
-    classes: list[str]
-    """Names of the held-out classes"""
     prediction: Prediction
     """For images of held-out classes, among the held-out classes"""
     y: Array
@@ -137,8 +135,7 @@ def validate(
             if generalized:
                 part = part.put_aside(_TEST_SHARE, seed + i)
             fitted = clone(classifier).fit_data(part)
-            names = [part.class_names[c] for c in part.unseen]
-            split = ValidationSplit(names, fitted.predict_stages(part.X_unseen), part.y_unseen, len(part.seen))
+            split = ValidationSplit(fitted.predict_stages(part.X_unseen), part.y_unseen, len(part.seen))
             if generalized:
                 split.generalized, split.y_generalized = predict_generalized(fitted, part)
             found.append(split)
