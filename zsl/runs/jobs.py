@@ -154,26 +154,19 @@ def end_sweep(sweep: dict[str, Any], tracker: Any, *, killed: bool = False, erro
 def _table(jobs: Jobs, metric: str, folder: Path) -> list[str]:
     """The jobs with their overrides and the metric, best first among those of one protocol."""
     kinds = jobs.kinds(metric)
-    several = len(kinds) > 1
-    shown = [
-        (
-            f"{job.metrics[metric]:.3f}",
-            _job_of(job.folder, folder),
-            (f"{job.protocol:{max(map(len, kinds))}}  " if several else "")
-            + " ".join(job.record.get("overrides") or ()),
-        )
-        for job in sorted(jobs.having(metric), key=lambda job: (job.protocol, -job.metrics[metric]))
-    ]
-    width = max(len(metric), *(len(value) for value, *_ in shown))
-    lines = [f"{value:>{width}}  {name:>4}  {what}".rstrip() for value, name, what in shown[:_ROWS]]
-    more = [f"... and {len(shown) - _ROWS} more"] if len(shown) > _ROWS else []
-    head = f"{'protocol':{max(map(len, kinds))}}  settings" if several else "settings"
-    return [f"{metric:>{width}}  {'job':>4}  {head}", *lines, *more]
+    longest = max(map(len, kinds))
+    ranked = sorted(jobs.having(metric), key=lambda job: (job.protocol, -job.metrics[metric]))
+    width = max(len(metric), *(len(f"{job.metrics[metric]:.3f}") for job in ranked))
 
+    def line(value: str, name: str, protocol: str, what: str) -> str:
+        of = f"{protocol:{longest}}  " if len(kinds) > 1 else ""
+        return f"{value:>{width}}  {name:>4}  {of}{what}".rstrip()
 
-def _job_of(path: Path, folder: Path) -> str:
-    """The folder of a job as it is named below the sweep's; a job that was skipped may lie elsewhere."""
-    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
+    lines = [line(metric, "job", "protocol", "settings")]
+    for job in ranked[:_ROWS]:
+        name, what = job.folder.relative_to(folder).as_posix(), " ".join(job.record.get("overrides") or ())
+        lines.append(line(f"{job.metrics[metric]:.3f}", name, job.protocol, what))
+    return lines + ([f"... and {len(ranked) - _ROWS} more"] if len(ranked) > _ROWS else [])
 
 
 def how_chosen(metric: str) -> str:
@@ -187,7 +180,7 @@ def summary(sweep: Mapping[str, Any], jobs: Jobs) -> str:
     planned = sweep["jobs"] or len(jobs.found)
     parts = [f"{n} {word.lower()}" for word, n in jobs.counts().items() if n]
     lines = [f"sweep of {planned} jobs {sweep['status']}: {', '.join(parts) or 'none started'}; folder {folder}"]
-    failed = [_job_of(job.folder, folder) for job in jobs.of(status.FAILED)]
+    failed = [job.folder.relative_to(folder).as_posix() for job in jobs.of(status.FAILED)]
     if failed:
         named = ", ".join(failed[:8]) + (", ..." if len(failed) > 8 else "")
         lines.append(f"failed: {named}; the reason is in {folder / failed[0] / 'zsl.log'}")
