@@ -282,18 +282,14 @@ def _add_confusion(runs: Sequence[dict[str, Any]], records: pd.DataFrame, metric
         runs[i]["confusion"] = known or None
 
 
-def _listed(keys: Sequence[str], most: int = 8) -> str:
-    more = f" and {len(keys) - most} more" if len(keys) > most else ""
-    return ", ".join(keys[:most]) + more
-
-
 def _about(records: pd.DataFrame, varied: Sequence[str]) -> str:
     data, splits = (", ".join(dict.fromkeys(map(str, records[c]))) for c in ("dataset", "split_name"))
     settings, repeated = ([k for k in varied if _is_repetition(k) == kind] for kind in (False, True))
     n, tuned = len(records), records["selection"] == SELECTED
+    more = f" and {len(settings) - 8} more" if len(settings) > 8 else ""
     return (
         f"{n} run{'s' if n > 1 else ''} on {data} ({splits} split). "
-        + (f"What varies: {_listed(settings)}. " if settings else "No setting varies. ")
+        + (f"What varies: {', '.join(settings[:8])}{more}. " if settings else "No setting varies. ")
         + (f"Repetitions: {', '.join(repeated)}. " if repeated else "")
         + ("Settings were not tuned." if tuned.sum() == 0 else
            f"The settings of {'all' if tuned.all() else tuned.sum()} runs were {SELECTED}.")

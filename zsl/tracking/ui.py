@@ -115,14 +115,9 @@ def application(database: Path) -> tuple[Any, str]:
                 response.headers["Cache-Control"] = "no-store"
         return response
 
-    return app, page_of_runs(client)
-
-
-def page_of_runs(client: Any) -> str:
-    """The path of the page of runs of the experiment that was used last."""
     numbers = [experiment.experiment_id for experiment in client.search_experiments()]
     last = client.search_runs(numbers, max_results=1)
-    return f"/#/experiments/{last[0].info.experiment_id if last else numbers[0]}/runs"
+    return app, f"/#/experiments/{last[0].info.experiment_id if last else numbers[0]}/runs"
 
 
 def states(client: Any) -> dict[str, dict[str, Any]]:

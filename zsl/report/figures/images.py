@@ -111,15 +111,12 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[tuple[str, Path]]]], per_ro
             ax.imshow(shown, interpolation="bicubic")  # squares would hide what a small image shows
             ax.set(xticks=[], yticks=[])
             ax.spines[:].set(visible=i == 0, linewidth=2.5, color=COLOURS[1])
-            ax.set_xlabel(_short(name.rpartition("/")[2]), fontsize=SMALL - 1)
+            name = name.rpartition("/")[2]
+            # Of a long name the end fits below a small image, which tells files of one kind apart.
+            ax.set_xlabel(name if len(name) <= 18 else "…" + name[-17:], fontsize=SMALL - 1)
         for ax in axes[len(images) :]:
             ax.set_axis_off()
     return figure
-
-
-def _short(name: str, most: int = 18) -> str:
-    """A file name that fits below a small image: its end, which tells files of one kind apart."""
-    return name if len(name) <= most else "…" + name[1 - most :]
 
 
 def _root(folder: Path, file: str, images: str | Path | None) -> Path:
