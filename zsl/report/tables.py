@@ -52,8 +52,8 @@ def table1(records: pd.DataFrame, extra: Sequence[str] = ()) -> Table:
             ran = one.id in means.index
             for k in (1, 3, 5):
                 row += _beside(theirs.get(f"{stage}_hit{k}"), ours[f"{stage}/hit_{k}"], one.id, ran)
-            mean = means.loc[one.id] if ran else {}
-            row += [percent(mean), repetitions(mean["n_splits"], mean["n_seeds"])] if ran else [MISSING, ""]
+            row += [percent(means.loc[one.id]) if ran else MISSING]
+            row += [repetitions(*means.loc[one.id, ["n_splits", "n_seeds"]]) if ran else ""]
             out.rows.append(row)
     out.notes = [
         "Mean ± standard deviation over class splits, over dictionary seeds where there is one split. The paper prints "

@@ -7,6 +7,7 @@ and ``ax.figure.set_figwidth(7)`` makes it as wide as a page. Colours are told a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,8 +73,9 @@ def of_run(folder: str | Path) -> dict[str, Figure]:
     """
     record_of(folder)
     out: dict[str, Figure] = {}
-    for make in (confusion, per_class, objective, attribute_errors, most_certain):
+    makers: list[Callable[[str | Path], Any]] = [confusion, per_class, objective, attribute_errors, most_certain]
+    for make in makers:
         with suppress(UserError, OSError):  # the run has not what this figure shows
-            made: Any = make(folder)
+            made = make(folder)
             out[make.__name__] = made if make is most_certain else figure_of(made)
     return out
