@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from zsl.checks import Array
-from zsl.describe.read_csv import read_csv_classes
-from zsl.describe.read_yaml import read_yaml_classes
-from zsl.describe.written import Written
+from zsl.describe.files import Written, read_csv_classes, read_yaml_classes
 from zsl.errors import UserError, did_you_mean
 from zsl.text import not_text
 

@@ -22,8 +22,8 @@ from zsl.errors import UserError
 from zsl.text import from_cell
 
 # What stands for "no value" in a column of numbers. In columns of text nothing does: "NA" may be a class.
-_NO_NUMBER = {"", "nan", "na", "n/a", "#n/a", "<na>", "null", "none", "?"}
-_WORDS = {**dict.fromkeys(_NO_NUMBER, float("nan")), "true": 1.0, "false": 0.0}
+NO_NUMBER = {"", "nan", "na", "n/a", "#n/a", "<na>", "null", "none", "?"}
+_WORDS = {**dict.fromkeys(NO_NUMBER, float("nan")), "true": 1.0, "false": 0.0}
 # Columns that number rows rather than describe them.
 NUMBER_COLUMNS = {"id", "index", "idx", "image_id", "class_id", "row", "number", "nr", "no", "no.", "#", "label",
                   "labels"}  # fmt: skip
