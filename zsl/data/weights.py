@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -12,6 +11,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zsl.data.readers.files import file_hash
 from zsl.errors import UserError
 
 DOCUMENTED = {
@@ -153,9 +153,8 @@ def _files(folder: Path) -> list[Path]:
 
 def _weights(file: Path, licence: str, used_by: str) -> Weights:
     try:
-        with file.open("rb") as opened:
-            sha256 = hashlib.file_digest(opened, "sha256").hexdigest()[:16]
-    except OSError:
+        sha256 = file_hash(file)[:16]
+    except UserError:
         sha256 = "cannot be read"
     return Weights(file, file.stat().st_size, sha256, licence, used_by)
 
