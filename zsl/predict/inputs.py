@@ -10,7 +10,7 @@ import numpy as np
 
 from zsl.checks import Array
 from zsl.classifier import ZeroShotClassifier
-from zsl.data.beside import rows_by_name
+from zsl.data.load import rows_by_name
 from zsl.data.space import record
 from zsl.errors import UserError
 
