@@ -19,9 +19,9 @@ _FLOATS = [np.float64, np.float32]
 def training_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
     """The features (n, p) and the class names (n,) that ``estimator`` is fitted to; a missing name is refused."""
     names = np.asarray(y, dtype=object)
-    missing = np.flatnonzero(pd.isna(names)) if names.ndim == 1 else ()
-    if len(missing):
-        raise UserError(f"y has no class name in row {missing[0]}; leave images of unknown class out of fit.")
+    if names.ndim == 1 and pd.isna(names).any():
+        row = int(pd.isna(names).argmax())
+        raise UserError(f"y has no class name in row {row}; leave images of unknown class out of fit.")
     if is_chunked(X):
         X, y = without_missing(X, "X"), np.asarray(y)
         if y.shape != (len(X),):
