@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import zsl
 from zsl.config.argv import normalise_argv
-from zsl.data.beside import beside
 from zsl.data.dataset import ZeroShotData
+from zsl.data.load import beside
 from zsl.data.preprocess import Preprocess
 from zsl.data.splits import random
 from zsl.data.table import ImageTable

@@ -20,8 +20,7 @@ from zsl.describe.__main__ import main
 from zsl.describe.classes import read_descriptions
 from zsl.describe.encoders import Encoder, hashed, tfidf
 from zsl.describe.prompts import PHOTOGRAPHS, read_prompts, texts_of
-from zsl.describe.rows import class_rows
-from zsl.describe.summary import most_similar
+from zsl.describe.rows import class_rows, most_similar
 from zsl.errors import UserError
 
 YAML = """
@@ -289,7 +288,7 @@ def test_most_similar_pairs_are_those_of_the_whole_table(n, pairs, seed):
 def test_most_similar_pairs_across_blocks(monkeypatch):
     rows = np.random.default_rng(0).standard_normal((30, 4))
     whole = most_similar(rows, 5)
-    monkeypatch.setattr("zsl.describe.summary._BLOCK", 7)
+    monkeypatch.setattr("zsl.describe.rows._BLOCK", 7)
     assert [pair[:2] for pair in most_similar(rows, 5)] == [pair[:2] for pair in whole]
 
 

@@ -43,7 +43,7 @@ GOOD = zipped({
 
 
 class Handler(BaseHTTPRequestHandler):
-    """``/whole /cut /moved /circle /html /gone``; ``/cut`` is cut short once."""
+    """``/whole /cut /moved /circle /away /html /gone``; ``/cut`` is cut short once."""
 
     cuts, requests, content = 1, 0, GOOD
 
@@ -53,9 +53,10 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/gone":
             self.send_error(404)
             return
-        if path in {"/moved", "/circle"}:
+        if path in {"/moved", "/circle", "/away"}:
             self.send_response(302)
-            self.send_header("Location", "/whole/archive.zip" if path == "/moved" else self.path)
+            places = {"/moved": "/whole/archive.zip", "/away": "http://zsl.invalid/archive.zip"}
+            self.send_header("Location", places.get(path, self.path))
             self.end_headers()
             return
         body = b"<!DOCTYPE html><p>moved</p>" if path == "/html" else cls.content
@@ -116,6 +117,13 @@ def test_a_transfer_that_stops_leaves_nothing_and_starts_again(server, tmp_path)
 def test_a_redirect_is_followed(server, tmp_path):
     fetch(f"{server}/moved/archive.zip", tmp_path)
     assert (tmp_path / "xlsa17/data/AWA2/att_splits.mat").is_file()
+
+
+def test_a_redirect_to_an_address_without_protection_is_refused(server, tmp_path):
+    with pytest.raises(UserError, match=r"http://zsl\.invalid/archive\.zip is not protected by https"):
+        fetch(f"{server}/away/archive.zip", tmp_path)
+    assert Handler.requests == 1
+    assert not any((tmp_path / "downloads").iterdir())
 
 
 @pytest.mark.parametrize("path", ["gone", "circle", "refused"])

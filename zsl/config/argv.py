@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from zsl.config.registry import groups, options
 from zsl.errors import UserError, did_you_mean
@@ -52,17 +52,16 @@ def check_flags(argv: Iterable[str]) -> None:
         For an unknown flag (near misses are named), a flag without its value, a value that it does not take, and words
         that are not text.
     """
-    rest = list(argv)
-    foreign = not_text(rest)
+    words = list(argv)
+    foreign = not_text(words)
     if foreign is not None:
         raise UserError(f"'{foreign}' is not text in UTF-8, so no record could hold it; rename the file or folder.")
-    while rest:
-        token = rest.pop(0)
+    for token, follows in words_of(words):
         if token == "--":
             return
         if not token.startswith("-") or token == "-":
             continue
-        flag, equals, value = token.partition("=")
+        flag, equals, own = token.partition("=")
         if flag not in _FLAGS:
             if equals:
                 raise UserError(f"{token} is no flag: settings have no dashes; write {token.lstrip('-')}.")
@@ -71,15 +70,25 @@ def check_flags(argv: Iterable[str]) -> None:
             if equals:
                 raise UserError(f"{flag} takes no value; write {flag} alone.")
             continue
-        if not equals:
-            follows = rest and not rest[0].startswith("-") and not (flag in _WORD_FLAGS and "=" in rest[0])
-            if not follows:
-                if flag in ("--info", "-i"):
-                    continue
-                raise UserError(f"{flag} needs a value{_one_of(flag)}.")
-            value = rest.pop(0)
+        value = own if equals else follows
+        if value is None:
+            if flag in ("--info", "-i"):
+                continue
+            raise UserError(f"{flag} needs a value{_one_of(flag)}.")
         if flag in _WORDS and value not in _WORDS[flag]:
             raise UserError(f"{flag} {value} does not exist{did_you_mean(value, _WORDS[flag])}{_one_of(flag)}.")
+
+
+def words_of(argv: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """Each word of a command line; a flag with the next word, where that is its value, and all others with None."""
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            yield from ((left, None) for left in (word, *rest))
+            return
+        follows = word in VALUE_FLAGS and rest and not rest[0].startswith("-")
+        yield word, rest.pop(0) if follows and not (word in _WORD_FLAGS and "=" in rest[0]) else None
 
 
 def _one_of(flag: str) -> str:
@@ -96,20 +105,15 @@ def normalise_argv(argv: Iterable[str]) -> list[str]:
     4. ``feature=[A,B]`` as ``feature=own feature.name='A+B'``: both beside each other. Hydra would merge two files.
     5. ``~`` at the beginning of a value expanded, and values quoted that Hydra's grammar reads only within quotes.
     """
-    flags, overrides, rest = [], [], list(argv)
-    while rest:
-        token = rest.pop(0)
-        if token == "--":
-            overrides += [quote_options(t) for word in rest for t in _several_features(word)]
-            break
-        if token.startswith("-"):
-            flag, equals, value = token.partition("=")
-            flags.append(flag + equals + _at_home(value))
-            takes_value = token in VALUE_FLAGS and rest and not rest[0].startswith("-")
-            if takes_value and not (token in _WORD_FLAGS and "=" in rest[0]):
-                flags.append(_at_home(rest.pop(0)))
+    flags, overrides, only_overrides = [], [], False
+    for word, value in words_of(argv):
+        if only_overrides or not word.startswith("-"):
+            overrides += [quote_options(override) for override in _several_features(word)]
+        elif word == "--":
+            only_overrides = True
         else:
-            overrides += [quote_options(t) for t in _several_features(token)]
+            flag, equals, own = word.partition("=")
+            flags += [flag + equals + _at_home(own), *([] if value is None else [_at_home(value)])]
     return flags + [_addable(o, overrides) for o in overrides]
 
 

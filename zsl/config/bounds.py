@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from zsl.config.argv import words_of
 from zsl.config.trust import check_content
 from zsl.errors import UserError, reason
 
@@ -28,13 +29,13 @@ def check_own_files(argv: Iterable[str]) -> None:
         For a file that is no YAML, is not in UTF-8, is nested too deeply, or has aliases or interpolations that grow
         beyond any use.
     """
-    words, folders = list(argv), []
-    for word, following in zip(words, [*words[1:], ""]):
+    folders = []
+    for word, value in words_of(argv):
         flag, key = _FLAG.match(word), _KEY.match(word)
         if word.partition("=")[0] in ("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"):
             raise UserError(f"{word} would replace zsl's configuration; add your own files with --config-dir FOLDER.")
         if flag:
-            folders.append(flag["folder"] if flag["folder"] is not None else following)
+            folders.append(flag["folder"] if flag["folder"] is not None else value or "")
         elif key:
             named = [f.strip(" '\"") for f in key["folders"].strip("[] ").split(",")]
             strange = [f for f in named if "${" in f or not Path(f.removeprefix("file://")).is_dir()]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from zsl.config.argv import VALUE_FLAGS
+from zsl.config.argv import words_of
 from zsl.config.registry import DESCRIPTIVE, conf_dir, groups, options
 from zsl.errors import UserError, did_you_mean
 
@@ -72,11 +72,9 @@ def keys_of(group: str, option: str) -> tuple[Key, ...]:
     """The keys of an option of a group; ``keys_of("", "config")`` are the keys outside every group."""
     path = conf_dir() / group / f"{option}.yaml"
     text = path.read_text(encoding="utf-8")
-    target = re.search(r"^_target_: (\S+)", text, re.M)
     # The options of inference are settings of one class, which their files do not name.
-    builds = "zsl.inference.inference.Inference" if group == "inference" else target[1] if target else ""
-    kinds = _parameters(builds) if builds else {}
-    own = [_completed(key, kinds.get(key.name.rpartition(".")[2])) for key in _keys(path, f"{group}." if group else "")]
+    target = "zsl.inference.inference.Inference" if group == "inference" else _target(text)
+    own = [_completed(key, target) for key in _keys(path, f"{group}." if group else "")]
     inherited = [key for name, place in _SHARED.findall(text) for key in _shared(name, group, place)]
     inherited += [key for name in _SIBLING.findall(text) if name != "_self_" for key in keys_of(group, name)]
     named = {key.name for key in own}
@@ -92,23 +90,23 @@ def _shared(name: str, group: str, place: str) -> list[Key]:
     text = path.read_text(encoding="utf-8")
     below = [key for other, its_place in _SHARED.findall(text) for key in _shared(other, group, its_place)]
     prefix = "dataset.semantics." if group in ("", "dataset") else f"{group}."
-    if place == "_global_":
-        prefix = ""
-    own = _keys(path, prefix)
-    target = re.search(r"^_target_: (\S+)", text, re.M)
-    of_all = (
-        _parameters(target[1]) if target else {} if name == "rules" else _parameters("zsl.data.preprocess.Preprocess")
-    )
-    completed = []
-    for key in own:
-        *_, rule, last = ["", *key.name.split(".")]
-        of_rule = _parameters(f"zsl.inference.{rule}") if name == "rules" else of_all
-        completed.append(_completed(key, of_rule.get(last)))
-    return below + completed
+    own = _keys(path, "" if place == "_global_" else prefix)
+    target = _target(text) or "zsl.data.preprocess.Preprocess"
+    # The keys of rules.yaml are RULE.SETTING, below the prefix.
+    return below + [
+        _completed(key, f"zsl.inference.{key.name.split('.')[-2]}" if name == "rules" else target) for key in own
+    ]
 
 
-def _completed(key: Key, parameter: tuple[str, str] | None) -> Key:
-    kind, meaning = parameter or ("", "")
+def _target(text: str) -> str:
+    found = re.search(r"^_target_: (\S+)", text, re.M)
+    return found[1] if found else ""
+
+
+def _completed(key: Key, target: str) -> Key:
+    """A key with the type and the meaning that the docstring of the component ``target`` gives it."""
+    known = _parameters(target) if target else {}
+    kind, meaning = known.get(key.name.rpartition(".")[2], ("", ""))
     return Key(key.name, key.default, kind or key.kind, meaning or key.meaning)
 
 
@@ -185,14 +183,7 @@ def _first_sentence(text: str) -> str:
 
 def asked_for(argv: Iterable[str]) -> list[str]:
     """The words of a command line that ``--help`` is to explain: no flags and no values of flags."""
-    rest, found = list(argv), []
-    while rest:
-        word = rest.pop(0)
-        if word in VALUE_FLAGS:
-            del rest[:1]
-        elif not word.startswith(("-", "allow_targets=")):
-            found.append(word)
-    return found
+    return [word for word, _ in words_of(argv) if not word.startswith(("-", "allow_targets="))]
 
 
 def manual(words: Iterable[str] = ()) -> str:

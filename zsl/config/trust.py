@@ -37,11 +37,11 @@ def check_allowed(cfg: DictConfig, overrides: Iterable[str]) -> None:
     UserError
         If ``cfg`` allows packages that the overrides do not name.
     """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
 
-    given: Any = []
-    for override in _parsed(o for o in overrides if re.match(r"\+{0,2}allow_targets=", o)):
-        given = override.value()
+    named = [o for o in overrides if re.match(r"\+{0,2}allow_targets=", o)]
+    given: Any = OverridesParser.create().parse_override(named[-1]).value() if named else []
     found = OmegaConf.select(cfg, "allow_targets")
     found = OmegaConf.to_container(found, resolve=True) if OmegaConf.is_list(found) else found
     if found and found != given:
@@ -126,9 +126,3 @@ def _check_keys(path: Path, key: str, value: Any) -> None:
 
 def _refuse(path: Path, what: str) -> None:
     raise UserError(f"{path} sets {what}, which only the command line may; remove it there.")
-
-
-def _parsed(overrides: Iterable[str]) -> list[Any]:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    return list(OverridesParser.create().parse_overrides(list(overrides)))

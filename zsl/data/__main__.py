@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,31 +37,27 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     chosen.add_argument("--root", metavar="FOLDER", help="its folder, if not the usual one")
     chosen.add_argument("overrides", metavar="KEY=VALUE", nargs="*", default=[],
                         help="as for zsl run: feature.name=NAME, split=random, dataset.semantics=image")  # fmt: skip
-    listed = commands.add_parser(
-        "list", parents=[where], help="each dataset: whether it is here, where, licence, citation"
-    )
-    listed.set_defaults(run=_list)
-    check = commands.add_parser(
-        "check", parents=[where, chosen], help="read it: classes, splits, leaks, missing values"
-    )
-    check.set_defaults(run=_check)
-    convert = commands.add_parser("convert", parents=[where, chosen], help="write it as an xlsa17 folder or as .npz")
-    convert.set_defaults(run=_convert)
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str, *parents: Parser) -> Parser:
+        parser = commands.add_parser(name, parents=parents, help=text)
+        parser.set_defaults(run=run)
+        return parser
+
+    command("list", _list, "each dataset: whether it is here, where, licence, citation", where)
+    command("check", _check, "read it: classes, splits, leaks, missing values", where, chosen)
+    convert = command("convert", _convert, "write it as an xlsa17 folder or as .npz", where, chosen)
     convert.add_argument("--to", metavar="FOLDER", required=True, help="a new or empty folder")
     convert.add_argument("--format", choices=("xlsa17", "npz"), default="xlsa17")
-    download = commands.add_parser("download", parents=[where], help="fetch it from its own site, and unpack it")
-    download.set_defaults(run=_download)
+    download = command("download", _download, "fetch it from its own site, and unpack it", where)
     download.add_argument("name", metavar="NAME", help="cifar_awa, awa1, awa2, cub, sun or apy")
     download.add_argument("--form", metavar="FORM", help="xlsa17 (default), standard_split, base, features, images")
     download.add_argument("--url", help="another address of the same archive, such as a mirror")
     download.add_argument("--hash", metavar="ALGORITHM:DIGEST", help="the checksum that the archive must have")
-    build = commands.add_parser("build", parents=[where], help="make a dataset's features again from its images")
-    build.set_defaults(run=_build)
+    build = command("build", _build, "make a dataset's features again from its images", where)
     build.add_argument("name", metavar="NAME", choices=("cifar_awa",), help="cifar_awa")
     build.add_argument("--images", metavar="FOLDER", required=True, type=Path, help="holds the archives of CIFAR")
     build.add_argument("--to", metavar="FOLDER", type=Path, help="default: cifar_awa in the data folder")
-    weights = commands.add_parser("weights", help="the weights of networks that are here: place, licence, hash")
-    weights.set_defaults(run=_weights)
+    weights = command("weights", _weights, "the weights of networks that are here: place, licence, hash")
     weights.add_argument("--folder", metavar="FOLDER", type=Path, help="look for weights below this folder too")
     # data_dir=FOLDER is how zsl.main has it; every command here takes it too.
     words = [f"--data-dir={w.removeprefix('data_dir=')}" if w.startswith("data_dir=") else w for w in argv]

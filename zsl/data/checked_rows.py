@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from zsl.checks import Array
-from zsl.data import class_table
 from zsl.errors import UserError, reason
 from zsl.sparse.chunks import is_chunked, without_missing
 
@@ -17,8 +17,11 @@ _FLOATS = [np.float64, np.float32]
 
 
 def training_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
-    """The features (n, p) and the class names (n,) that ``estimator`` is fitted to."""
-    class_table.check_no_missing(y)
+    """The features (n, p) and the class names (n,) that ``estimator`` is fitted to; a missing name is refused."""
+    names = np.asarray(y, dtype=object)
+    if names.ndim == 1 and pd.isna(names).any():
+        row = int(pd.isna(names).argmax())
+        raise UserError(f"y has no class name in row {row}; leave images of unknown class out of fit.")
     if is_chunked(X):
         X, y = without_missing(X, "X"), np.asarray(y)
         if y.shape != (len(X),):

@@ -149,20 +149,6 @@ def name_array(names: Iterable[Any]) -> Array:
     return np.array(names, dtype=object if mixed else None)
 
 
-def check_no_missing(y: Any) -> None:
-    """Refuse labels of which one is None or NaN.
-
-    Raises
-    ------
-    UserError
-        With the number of the row.
-    """
-    labels = np.asarray(y, dtype=object)
-    missing = np.flatnonzero(pd.isna(labels)) if labels.ndim == 1 else np.zeros(0)
-    if len(missing):
-        raise UserError(f"y has no class name in row {missing[0]}; leave images of unknown class out of fit.")
-
-
 def check_some_known(y: Any, classes: Iterable[Any]) -> None:
     """Refuse labels of which none is among ``classes``, since every answer would count as wrong.
 
@@ -198,41 +184,31 @@ def labels_of(y: Array, table: pd.DataFrame) -> Array:
     return np.array([index[name] for name in y.tolist()], dtype=np.int64)
 
 
-def rows_of(table: pd.DataFrame, names: Iterable[Any]) -> pd.DataFrame:
-    """The rows of a table for these class names, in their order.
-
-    Raises
-    ------
-    UserError
-        For a name that the table does not have, and for something that is no list of names.
-    """
-    if np.ndim(names) != 1:  # type: ignore[arg-type]
-        raise UserError(
-            "classes is a word (unseen, seen, all), a list of class names, or a table: a DataFrame with a row for each "
-            "class, or a mapping of class names to rows."
-        )
-    names = list(names)
-    for name in names:
-        if name not in table.index:
-            hint = did_you_mean(str(name), map(str, table.index))
-            raise UserError(f"the class {name!r} is not known{hint}; give its attributes in a table.")
-    return table.loc[names]
-
-
 def chosen(table: pd.DataFrame, n_seen: int, classes: Classes) -> pd.DataFrame:
     """The rows of the classes to choose from: of a word (:func:`part`), of a list of names, or of another table.
 
     Raises
     ------
     UserError
-        If there is no class to choose from, and as the functions for each of these.
+        If there is no class to choose from, for a name that the table does not have, for something that is no list of
+        names, and as the functions for words and tables.
     """
     if isinstance(classes, str):
         found = part(table, n_seen, classes)
     elif isinstance(classes, pd.DataFrame | Mapping):
         found = align(as_table(classes, "classes"), table.columns)
+    elif np.ndim(classes) != 1:  # type: ignore[arg-type]
+        raise UserError(
+            "classes is a word (unseen, seen, all), a list of class names, or a table: a DataFrame with a row for each "
+            "class, or a mapping of class names to rows."
+        )
     else:
-        found = rows_of(table, classes)
+        names = list(classes)
+        for name in names:
+            if name not in table.index:
+                hint = did_you_mean(str(name), map(str, table.index))
+                raise UserError(f"the class {name!r} is not known{hint}; give its attributes in a table.")
+        found = table.loc[names]
     if not len(found):
         raise UserError("there is no class to choose from; add some, or take those of training.")
     return found

@@ -35,6 +35,8 @@ def to_xlsa17(table: ImageTable, splits: dict[str, Split], folder: Path) -> list
     UserError
         If a file is there already, images have no class, or the features are too large for the format.
     """
+    from scipy.io import savemat
+
     if (table.labels < 0).any() or table.features.nbytes > _V5_LIMIT:
         raise UserError(
             f"{table.name}: images without a class, and features of 2 GiB and more, do not fit into the xlsa17 layout; "
@@ -61,7 +63,7 @@ def to_xlsa17(table: ImageTable, splits: dict[str, Split], folder: Path) -> list
             }
             texts[f"testclasses{suffix}.txt"] = tuple(table.class_names[c] for c in split.unseen)
     files: dict[str, Callable[[Path], Any]] = {
-        **{file: partial(_write_mat, variables=variables) for file, variables in mats.items()},
+        **{file: partial(savemat, mdict=variables, do_compression=True) for file, variables in mats.items()},
         **{file: partial(_write_lines, lines=lines) for file, lines in texts.items()},
     }
     if table.image_attributes is not None:
@@ -108,12 +110,6 @@ def _write(folder: Path, files: dict[str, Callable[[Path], Any]]) -> list[Path]:
         for path, write in zip(paths, files.values(), strict=True):
             write(path)
     return paths
-
-
-def _write_mat(path: Path, variables: dict[str, Array]) -> None:
-    from scipy.io import savemat
-
-    savemat(path, variables, do_compression=True)
 
 
 def _write_lines(path: Path, lines: tuple[str, ...]) -> None:

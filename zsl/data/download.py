@@ -19,7 +19,6 @@ from zsl.errors import UserError, did_you_mean, reason, writing
 
 # The published archives unpack to less than 60 times their size (text) and to 40,000 files.
 _RATIO, _FREE, _MEMBERS = 200, 2**30, 500_000
-_REDIRECTS = 10
 # What the disk says rather than the archive.
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -181,22 +180,16 @@ def _fetch(url: str, path: Path, known_hash: str | None, progress: bool) -> None
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    here = urlsplit(url).scheme != "https"
 
-    def _opened(url: str) -> Any:
-        """The response behind all redirects, each of which must be protected as well."""
-        here = urlsplit(url).scheme != "https"
-        for _ in range(_REDIRECTS):
-            _check_protected(url, here=here)
-            response = requests.get(url, stream=True, timeout=60, allow_redirects=False)
-            if not response.is_redirect:
-                return response
-            response.close()
-            url = urljoin(url, response.headers["Location"])
-        raise requests.TooManyRedirects(f"more than {_REDIRECTS} redirects")
+    def check(response: Any, **_: Any) -> None:
+        """Every redirect must be protected as well, before it is followed."""
+        if response.is_redirect:
+            _check_protected(urljoin(response.url, response.headers["Location"]), here=here)
 
     def downloader(url: str, part: str, _: Any) -> None:
         with (
-            _opened(url) as response,
+            requests.get(url, stream=True, timeout=60, hooks={"response": check}) as response,
             Progress(*columns, console=Console(stderr=True), disable=not progress) as bar,
             Path(part).open("wb") as f,
         ):

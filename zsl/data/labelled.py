@@ -62,8 +62,13 @@ def check_labelled(
     names = [
         unseen[place_of(name, unseen, seen, "labelled")] for name in np.asarray(labelled[1], dtype=object).tolist()
     ]
-    _, which = np.unique(X, axis=0, return_inverse=True)
-    check_agreement(which.ravel().tolist(), names, "labelled", [f"in row {i}" for i in range(len(names))])
+    _, first, which = np.unique(X, axis=0, return_index=True, return_inverse=True)
+    for i, at in enumerate(first[which.ravel()]):
+        if names[at] != names[i]:
+            raise UserError(
+                f"labelled calls one image, in row {at} and in row {i}, both {names[at]!r} and {names[i]!r}; leave one "
+                "class."
+            )
     return X, names
 
 
@@ -146,7 +151,8 @@ class _Places:
             self.by_name.setdefault(str(image), []).append(i)
 
     def __call__(self, name: str | None, row: str | None) -> int:
-        found = self.by_name.get(name, []) if name is not None else [*self._at(row)]
+        at_row = [self.by_row[row]] if row in self.by_row else []
+        found = self.by_name.get(name, []) if name is not None else at_row
         if not found:
             word = f"{name}" if name is not None else f"in row {row}"
             if (name if name is not None else row) in self.taken:
@@ -157,7 +163,7 @@ class _Places:
                 f"{self.path}: there is no test image {word} in this run{hint}; name images as predictions.csv does."
             )
         if len(found) > 1:
-            found = [i for i in self._at(row) if i in found] or found
+            found = [i for i in at_row if i in found] or found
         if len(found) > 1:
             numbers = ", ".join(str(self.rows[i]) for i in found[:5]) + (", ..." if len(found) > 5 else "")
             raise UserError(
@@ -165,9 +171,6 @@ class _Places:
                 f"{numbers}), or rename the files."
             )
         return found[0]
-
-    def _at(self, row: str | None) -> list[int]:
-        return [self.by_row[row]] if row in self.by_row else []
 
     def word(self, i: int) -> str:
         """What a message calls an image."""
@@ -273,22 +276,6 @@ def without(data: ZeroShotData, rows: Sequence[int]) -> ZeroShotData:
         names_unseen=tuple(data.names_unseen[i] for i in kept) if data.names_unseen else (),
         rows_unseen=tuple(data.rows_unseen[i] for i in kept),
     )  # fmt: skip
-
-
-def check_agreement(images: Sequence[Hashable], names: Sequence[Any], where: str, words: Sequence[str]) -> None:
-    """Refuse labels by which one image has two classes; ``words`` say which image each label is for.
-
-    Raises
-    ------
-    UserError
-        For the first such image.
-    """
-    first: dict[Hashable, tuple[Any, str]] = {}
-    for image, name, word in zip(images, names, words, strict=True):
-        before, at = first.setdefault(image, (name, word))
-        if before != name:
-            both = f"the image {word}" if at == word else f"one image, {at} and {word},"
-            raise UserError(f"{where} calls {both} both {before!r} and {name!r}; leave one class.")
 
 
 def in_front(labelled: Labelled | None, X: Array, classes: Iterable[Hashable]) -> tuple[Array, Array | None]:

@@ -35,7 +35,7 @@ def check_one_space(model: Any, provenance: Mapping[str, Any], n_features: int, 
         return
     if isinstance(provenance.get("network"), list):
         raise UserError("features of several networks have no common space with texts; name one network, feature=NAME.")
-    images, texts = (_record(provenance.get(key)) for key in ("network", "encoder"))
+    images, texts = (record(provenance.get(key)) for key in ("network", "encoder"))
     if texts.get("centred"):
         raise UserError(
             "the classes were described with --centre, which subtracts a mean over unseen classes too; describe them "
@@ -70,9 +70,10 @@ def check_one_space(model: Any, provenance: Mapping[str, Any], n_features: int, 
         )
 
 
-def _record(text: Any) -> dict[str, Any]:
+def record(text: Any) -> dict[str, Any]:
+    """The record of a network or an encoder from its text, whoever wrote it; empty where there is none."""
     try:
         found = json.loads(text) if isinstance(text, str) else text
     except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        found = text
+    return found if isinstance(found, dict) else {"description": found} if found else {}

@@ -72,8 +72,7 @@ def stored(
                 f"split={name} has {expected} {kind} classes, but the {source} split of {table.name} has {found}; "
                 "check that the folder holds the right dataset."
             )
-    origin = {**split.origin, "source": source}
-    return Split(name, split.trainval, split.test_seen, split.test_unseen, split.unseen, origin)
+    return replace(split, name=name, origin={**split.origin, "source": source})
 
 
 def random(

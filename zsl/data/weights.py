@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -12,6 +11,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zsl.data.readers.files import file_hash
 from zsl.errors import UserError
 
 DOCUMENTED = {
@@ -114,7 +114,7 @@ def _name_of_repository(repository: str, folder: Path) -> str:
         return f"sentence-transformers/{repository.removeprefix('sentence-transformers/')}"
     if (folder / "open_clip_config.json").is_file() or any(folder.glob("open_clip_*")):
         return f"open_clip/hf-hub:{repository}"
-    if _architecture(folder) or repository.startswith("timm/"):
+    if timm_architecture(folder) or repository.startswith("timm/"):
         return f"timm/{repository.removeprefix('timm/')}" if repository.startswith("timm/") else (
             f"timm/hf-hub:{repository}"
         )  # fmt: skip
@@ -123,7 +123,7 @@ def _name_of_repository(repository: str, folder: Path) -> str:
 
 def _name_of_folder(folder: Path) -> str:
     """The name and the flag for a folder in the layout of a hub; empty for any other."""
-    architecture = _architecture(folder)
+    architecture = timm_architecture(folder)
     if architecture:
         return f"timm/{architecture} --weights {folder}"
     if (folder / "modules.json").is_file():
@@ -133,7 +133,7 @@ def _name_of_folder(folder: Path) -> str:
     return f"hf/{folder.name} --weights {folder}" if (folder / "config.json").is_file() else ""
 
 
-def _architecture(folder: Path) -> str:
+def timm_architecture(folder: Path) -> str:
     """The model of timm that a folder's config.json names, or nothing."""
     try:
         found: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -153,9 +153,8 @@ def _files(folder: Path) -> list[Path]:
 
 def _weights(file: Path, licence: str, used_by: str) -> Weights:
     try:
-        with file.open("rb") as opened:
-            sha256 = hashlib.file_digest(opened, "sha256").hexdigest()[:16]
-    except OSError:
+        sha256 = file_hash(file)[:16]
+    except UserError:
         sha256 = "cannot be read"
     return Weights(file, file.stat().st_size, sha256, licence, used_by)
 

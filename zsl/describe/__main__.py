@@ -114,7 +114,7 @@ def describe(
 
 
 def _work(arguments: argparse.Namespace) -> None:
-    from zsl.describe.summary import summary
+    from zsl.describe.rows import summary
 
     _check(arguments)
     source = arguments.classes.expanduser()

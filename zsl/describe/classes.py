@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from zsl.checks import Array
-from zsl.describe.read_csv import read_csv_classes
-from zsl.describe.read_yaml import read_yaml_classes
-from zsl.describe.written import Written
+from zsl.describe.files import Written, read_csv_classes, read_yaml_classes
 from zsl.errors import UserError, did_you_mean
 from zsl.text import not_text
 
@@ -85,6 +83,7 @@ def read_descriptions(path: Path) -> Descriptions:
 
 
 def _check_names(names: Sequence[str], path: Path) -> None:
+    """Refuse names that are nothing, no text, or alike; the readers leave none that occurs twice."""
     first: dict[str, str] = {}
     for i, name in enumerate(names, start=1):
         if not spoken(name):
@@ -92,8 +91,6 @@ def _check_names(names: Sequence[str], path: Path) -> None:
         if not_text([name]):
             raise UserError(f"{path}: the class name '{not_text([name])}' is not text in UTF-8; rename it.")
         other = first.setdefault(spoken(name).casefold(), name)
-        if other == name and names.index(name) != i - 1:
-            raise UserError(f"{path}: the class {name!r} is described twice; put its sentences into one list.")
         if other != name:
             raise UserError(
                 f"{path}: the classes {other!r} and {name!r} differ in capitals or blanks only; write one name."

@@ -1,4 +1,4 @@
-"""Class rows: texts encoded, brought to one row per class, beside named attributes; and the file that keeps them."""
+"""Class rows: texts encoded, one row per class, beside named attributes; their file, and what is printed about them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ from zsl.data.readers.tables import write_class_csv
 from zsl.describe.classes import Descriptions
 from zsl.describe.encoders import Encoder
 from zsl.errors import UserError, atomic, writing
+from zsl.linalg import unit_rows
 
 log = logging.getLogger(__name__)
+
+# Classes whose heaviest words are shown.
+_SHOWN = 5
+# Rows of the table of cosines that are computed at once, so that memory does not grow with the square of the classes.
+_BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -76,11 +82,11 @@ def class_rows(
         flat = list(dict.fromkeys(text for own in texts for text in own))
         place = {text: i for i, text in enumerate(flat)}
         rows = np.asarray(encoder.encode(flat), dtype=np.float64)
-        rows = _unit(rows) if l2 else rows
+        rows = unit_rows(rows) if l2 else rows
         # Texts in one order, so that the order in which a user writes them does not count, not even in the last digit.
         found = np.array([rows[[place[t] for t in sorted(own)]].mean(axis=0) for own in texts])
         _check_rows(found, descriptions.names, encoder.name)
-        found = _unit(found) if l2 else found
+        found = unit_rows(found) if l2 else found
         found = found - found.mean(axis=0) if centre else found
         names = encoder.terms or tuple(f"{encoder.name}:{i}" for i in range(found.shape[1]))
         record = {
@@ -95,11 +101,6 @@ def class_rows(
         descriptions.names, np.hstack([descriptions.attributes, found]), (*descriptions.attribute_names, *names),
         blocks, tuple(tuple(own) for own in texts) if encoder is not None else (), record,
     )  # fmt: skip
-
-
-def _unit(rows: Array) -> Array:
-    length = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(length > 0, length, 1)
 
 
 def _check_rows(rows: Array, names: Sequence[str], encoder: str) -> None:
@@ -165,3 +166,39 @@ def check_target(target: Path) -> None:
         raise UserError(f"--to {target}: the name must end in .npz or .csv.")
     if target.exists():
         raise UserError(f"{target} exists already and is not overwritten; remove it or choose another name.")
+
+
+def most_similar(rows: Array, n: int = 2) -> list[tuple[int, int, float]]:
+    """The n pairs of rows (C, d) with the largest cosine, and it, largest first.
+
+    Examples
+    --------
+    >>> most_similar(np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]), 1)
+    [(0, 2, 1.0)]
+    """
+    unit = unit_rows(rows)
+    found: list[tuple[int, int, float]] = []
+    for start in range(0, len(unit), _BLOCK):
+        cosines = unit[start : start + _BLOCK] @ unit.T
+        i, j = np.nonzero(np.arange(len(unit)) > np.arange(start, start + len(cosines))[:, None])
+        best = np.argsort(-cosines[i, j], kind="stable")[:n]
+        found += [(int(i[k]) + start, int(j[k]), float(cosines[i[k], j[k]])) for k in best]
+    return sorted(found, key=lambda pair: -pair[2])[:n]
+
+
+def summary(rows: ClassRows) -> list[str]:
+    """Lines for the terminal: counts, the most similar pairs of classes, and the heaviest words of tfidf."""
+    names = rows.class_names
+    blocks = ", ".join(f"{size} of {name}" for name, size in rows.blocks)
+    n_texts = sum(len(own) for own in rows.texts)
+    lines = [f"{len(names)} classes, {n_texts} texts, {rows.attributes.shape[1]} columns ({blocks})"]
+    text = rows.text_rows
+    compared, what = (text, "text") if text.size else (np.nan_to_num(rows.attributes), "attributes")
+    for i, j, cosine in most_similar(compared):
+        lines.append(f"most similar by {what}: {names[i]} and {names[j]}, cosine {cosine:.3f}")
+    if rows.encoder.get("name") == "tfidf":
+        terms = rows.attribute_names[-text.shape[1] :]
+        for name, row in list(zip(names, text))[:_SHOWN]:
+            heaviest = np.argsort(-row, kind="stable")[:3]
+            lines.append(f"  {name}: {', '.join(terms[k] for k in heaviest if row[k] > 0)}")
+    return lines

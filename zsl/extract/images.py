@@ -95,10 +95,10 @@ def image_files(root: Path, nameless: list[str] | None = None) -> tuple[str, ...
 
 
 def _read_list(root: Path, listed: Path) -> tuple[list[str], list[str]]:
-    from zsl.data.readers.files import is_comment, text_lines
+    from zsl.data.readers.files import is_comment, read_text
 
     found: dict[str, str] = {}
-    for i, line in enumerate(text_lines(listed), start=1):
+    for i, line in enumerate(read_text(listed).split("\n"), start=1):
         bare = line.strip()
         if not bare or (is_comment(bare) and not (root / bare.partition("\t")[0].strip()).is_file()):
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array
+from zsl.data.readers.files import file_hash
 from zsl.errors import UserError
 from zsl.extract.weights import fit, read_state, weight_file
 
@@ -64,9 +64,7 @@ def load(settings: Settings, weights: Path | None, pickled: bool) -> tuple[Any, 
     module = _module(torch)
     fit(module, read_state(file, pickled), "lite0", file, ignored=("_fc.",))
     # The hash of the file, as features of earlier versions have it.
-    with file.open("rb") as opened:
-        sha256 = hashlib.file_digest(opened, "sha256").hexdigest()[:16]
-    about = {"weights": file.name, "sha256": sha256, "torch": str(torch.__version__)}
+    about = {"weights": file.name, "sha256": file_hash(file)[:16], "torch": str(torch.__version__)}
     moments = {"mean": list(settings.mean), "std": list(settings.std)}  # as they come back from JSON
     return module, {**asdict(settings), **moments, **about}
 

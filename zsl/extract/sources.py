@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zsl.data.weights import timm_architecture
 from zsl.errors import UserError, did_you_mean
 from zsl.extract.libraries import cannot_load, hf_model, hub, need, open_clip_model
 from zsl.extract.weights import digest, fit, read_state, weight_file
@@ -77,10 +78,7 @@ def of_timm(name: str, weights: Path | None, pickled: bool, pool: str, size: int
 
 
 def _check_architecture(folder: Path, name: str) -> None:
-    try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architecture")
-    except (ValueError, AttributeError):
-        found = None
+    found = timm_architecture(folder)
     if found != name.partition(".")[0] and not name.startswith("hf-hub:"):
         raise UserError(
             f"--weights {folder}: its config.json is of {found or 'no architecture of timm'}, and not of "

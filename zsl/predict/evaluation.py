@@ -92,9 +92,7 @@ class Evaluation:
             return ["no image is of a class that was to choose from, so nothing can be evaluated"]
         share = {c: np.mean([place == 1 for place in places]) for c, places in self.right.items()}
         every = [place for places in self.right.values() for place in places]
-        hits = "".join(
-            f", hit@{k} {np.mean([0 < place <= k for place in every]):.3f}" for k in sorted({1, self.top}) if k
-        )
+        hits = "".join(f", hit@{k} {np.mean([0 < place <= k for place in every]):.3f}" for k in sorted({1, self.top}))
         mean = np.mean(list(share.values()))
         error = standard_error([(float(p), len(self.right[c])) for c, p in share.items()])
         classes = f"{len(share)} class{'es' if len(share) > 1 else ''}"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from zsl.checks import Array
 from zsl.classifier import ZeroShotClassifier
-from zsl.data.beside import rows_by_name
+from zsl.data.load import rows_by_name
+from zsl.data.space import record
 from zsl.errors import UserError
 
 
@@ -44,7 +43,7 @@ def _from_file(path: Path, trained: str | None) -> tuple[Array, list[str]]:
     from zsl.extract.networks import same
 
     X, files, network = read_features(path)
-    if trained and network and not same(_network(trained), _network(network)):
+    if trained and network and not same(record(trained), record(network)):
         raise UserError(
             f"{path} holds features of another network than training's; extract them with the network of the run."
         )
@@ -69,15 +68,6 @@ def _beside(folder: Path, names: list[str], trained: list[str]) -> tuple[Array, 
     return np.hstack(columns), first[1]
 
 
-def _network(text: str) -> dict[str, Any]:
-    """The record of a network from its text, whoever wrote it."""
-    try:
-        about = json.loads(text)
-    except ValueError:
-        about = text
-    return about if isinstance(about, dict) else {"description": about}
-
-
 def _from_images(
     folder: Path, classifier: ZeroShotClassifier, arguments: argparse.Namespace
 ) -> tuple[Array, list[str]]:
@@ -88,8 +78,7 @@ def _from_images(
     from zsl.extract.networks import ALIASES, same
 
     files = image_files(folder)
-    text = classifier.about_.get("network")
-    trained = _network(text) if text else {}
+    trained = record(classifier.about_.get("network"))
     name = arguments.network or trained.get("name")
     if name is None:
         raise UserError(

@@ -22,8 +22,8 @@ from zsl.errors import UserError
 from zsl.text import from_cell
 
 # What stands for "no value" in a column of numbers. In columns of text nothing does: "NA" may be a class.
-_NO_NUMBER = {"", "nan", "na", "n/a", "#n/a", "<na>", "null", "none", "?"}
-_WORDS = {**dict.fromkeys(_NO_NUMBER, float("nan")), "true": 1.0, "false": 0.0}
+NO_NUMBER = {"", "nan", "na", "n/a", "#n/a", "<na>", "null", "none", "?"}
+_WORDS = {**dict.fromkeys(NO_NUMBER, float("nan")), "true": 1.0, "false": 0.0}
 # Columns that number rows rather than describe them.
 NUMBER_COLUMNS = {"id", "index", "idx", "image_id", "class_id", "row", "number", "nr", "no", "no.", "#", "label",
                   "labels"}  # fmt: skip
@@ -75,7 +75,7 @@ def read_csv(
         _, first = next(rows, (0, None))
         if first is None and not (may_be_empty and header):
             raise ValueError("it needs a header and at least one row")
-        counted = [float(name) for name in header if _is_number(name)]
+        counted = [float(name) for name in header if is_number(name)]
         # Whole numbers in order are names: programs that know no better write them.
         in_order = bool(counted) and counted[0] in (0, 1) and bool((np.diff(counted) == 1).all())
         if len(counted) >= max(len(header) - 1, 1) and not in_order:
@@ -134,7 +134,7 @@ class _Table:
                 fields.append(from_cell(row.pop(place)))
             if not sure:
                 marked = [field for field in map(str.strip, row) if decimal in field]
-                sure = any(not _EITHER.fullmatch(field) and _is_number(field, decimal) for field in marked)
+                sure = any(not _EITHER.fullmatch(field) and is_number(field, decimal) for field in marked)
                 either = either or next(iter(marked), "")
             numbers.append(np.array(self._floats(row, decimal, i)))
         if either and not sure:
@@ -167,21 +167,26 @@ class _Table:
 
     def _float(self, field: str, place: int, row: int, decimal: str) -> float:
         word = field.strip()
-        if word.lower() in _WORDS:
-            return _WORDS[word.lower()]
-        if _is_number(word):
-            return float(word)
+        value = _value(word)
+        if value is not None:
+            return value
         if decimal == "." and _COMMA.fullmatch(word):
             raise _DecimalComma
         raise _no_number(self.path, self.names[place], word if decimal == "." else word.replace(".", ","), row)
 
 
-def _is_number(text: str, decimal: str = ".") -> bool:
+def is_number(text: str, decimal: str = ".") -> bool:
+    """Whether a text is a number; ``1_000``, which Python reads as one, is a name."""
     try:
         float(text.replace(decimal, "."))
     except ValueError:
         return False
     return "_" not in text
+
+
+def _value(word: str) -> float | None:
+    """The number that a field says, NaN where it says that there is none, and None for any other text."""
+    return float(word) if is_number(word) else _WORDS.get(word.lower())
 
 
 def _no_number(path: Path, name: str, field: str, row: int) -> UserError:
@@ -196,7 +201,7 @@ def number_columns(frame: Any, names: list[str], path: Path) -> Array:
     for name, column, dtype in zip(names, frame.columns, frame.dtypes, strict=True):
         if dtype.kind not in "biuf":
             fields = [str(field).strip() for field in frame[column]]
-            values = [float(f) if _is_number(f) else _WORDS.get(f.lower()) for f in fields]
+            values = list(map(_value, fields))
             if None in values:
                 bad = values.index(None)
                 raise _no_number(path, name, fields[bad], bad + 1)

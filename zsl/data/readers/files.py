@@ -96,17 +96,12 @@ def read_text(path: Path, kind: str = "text file in UTF-8") -> str:
         return text
 
 
-def text_lines(path: Path) -> list[str]:
-    """The lines of :func:`read_text`."""
-    return read_text(path).split("\n")
-
-
 def read_lines(path: Path, known: Container[str] = ()) -> list[str]:
     """The non-empty lines of a text file, stripped, without comments.
 
     A comment starts with ``#`` and a blank, and is none of the names ``known``.
     """
-    lines = [line.strip() for line in text_lines(path)]
+    lines = [line.strip() for line in read_text(path).split("\n")]
     return [line for line in lines if line and not is_comment(line, known)]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from zsl.checks import Array, as_matrix
 from zsl.data.cache import Folder
-from zsl.data.readers.columns import NUMBER_COLUMNS, read_csv, without_numbering
+from zsl.data.readers.columns import NUMBER_COLUMNS, is_number, read_csv, without_numbering
 from zsl.data.readers.files import as_text, need, read_lines, read_npy, read_npz, read_table, reading
 from zsl.data.readers.mat import read_mat
 from zsl.data.table import check_class_names, first_repeated
@@ -184,19 +184,11 @@ def _word_vectors(path: Path, class_names: Sequence[str]) -> Array | None:
     lines = [line.split() for line in read_lines(path)]
     if len(lines) > 1 and len(lines[0]) == 2 and lines[0][1] == str(len(lines[1]) - 1):
         lines = lines[1:]  # word2vec writes the number of words and of dimensions first
-    if not lines or _is_number(lines[0][0]):
+    if not lines or is_number(lines[0][0]):
         return None
     with reading(path, "table of names and numbers"):
         rows = np.array([line[1:] for line in lines], dtype=np.float64)
     return _ordered(rows, [line[0] for line in lines], class_names, path)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def read_class_csv(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], Array]:
