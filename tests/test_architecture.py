@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "ask": GROUND | METHOD | {"classifier", "experiment", "extract", "predict", "report", "runs"},
     "tryout": GROUND | METHOD | {"classifier", "describe", "experiment", "extract", "runs"},
     "theory": GROUND | METHOD,
-    "report": GROUND | METHOD | {"runs", "theory"},
+    "report": GROUND | METHOD | {"extract", "runs", "theory"},
     # What a run costs is ground for both: the command estimates with it, and the benchmark tests it.
     "costs": GROUND | METHOD,
     "bench": GROUND | METHOD | {"report", "costs"},

@@ -57,6 +57,16 @@ def test_bad_splits_are_refused(table, split, change, message):
         ZeroShotData.from_table(table, replace(split, **change))
 
 
+@pytest.mark.parametrize(("part", "row"), [("trainval", 4), ("test_seen", 13)])
+def test_images_of_unknown_class_are_no_images_of_a_seen_one(table, split, part, row):
+    # With -1 as an index the last class of the table would be taken for seen.
+    labels = table.labels.copy()
+    labels[row] = -1
+    split = replace(split, **{part: np.r_[getattr(split, part), row]})
+    with pytest.raises(UserError, match=f"class of 1 images of {part} is unknown .first: image {row + 1}.; leave them"):
+        ZeroShotData.from_table(replace(table, labels=labels), split)
+
+
 def test_an_unseen_class_may_have_no_images(table, split):
     data = ZeroShotData.from_table(table, replace(split, test_unseen=np.r_[5:10]))
     assert data.unseen.tolist() == [1, 3]

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from report_records import frame, record
 from zsl.errors import UserError
@@ -409,6 +409,24 @@ def test_a_run_has_the_figures_that_its_files_allow(tmp_path):
             assert path.stat().st_size > 3000
     with pytest.raises(UserError, match=r"holds no results\.json"):
         figures.of_run(tmp_path)
+
+
+def test_contact_sheets_show_images_as_networks_see_them(tmp_path):
+    from PIL import Image
+
+    from zsl.report.figures import contact_sheet
+
+    Image.fromarray(np.full((4, 4), 257 * 100, np.uint16)).save(tmp_path / "deep.png")
+    Image.new("RGBA", (4, 4), (0, 0, 0, 0)).save(tmp_path / "clear.png")
+    half = Image.new("RGBA", (4, 4), (0, 0, 0, 0))
+    half.putpixel((0, 0), (9, 9, 9, 255))
+    half.save(tmp_path / "half.png")
+    (tmp_path / "damaged.png").write_bytes(b"no image")
+    names = ("deep.png", "half.png", "clear.png", "damaged.png")
+    axes = contact_sheet([("title", [(name, tmp_path / name) for name in names])], 4).axes
+    assert np.unique(axes[0].images[0].get_array()) == 100  # not cut at 255
+    assert_array_equal(axes[1].images[0].get_array()[3, 3], [255, 255, 255])  # the background is white, and not black
+    assert [[text.get_text() for text in ax.texts] for ax in axes[2:]] == [["cannot be read"]] * 2
 
 
 def test_the_most_certain_images_of_an_unlabelled_run(tmp_path, monkeypatch):

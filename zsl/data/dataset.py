@@ -121,6 +121,14 @@ class ZeroShotData:
                     f"{who}: {common.size} images are in both {a} and {b} (first: image {common[0] + 1}); "
                     "remove them from one of the two, since every image may have one role."
                 )
+        for part in ("trainval", "test_seen"):
+            nameless = getattr(split, part)[table.labels[getattr(split, part)] < 0]
+            if nameless.size:
+                raise UserError(
+                    f"{who}: the class of {nameless.size} images of {part} is unknown (first: image "
+                    f"{nameless[0] + 1}); leave them out of the split, since only test images of unseen classes may be "
+                    "without a class."
+                )
         if not len(split.unseen):
             raise UserError(f"{who}: no class is unseen; a zero-shot split needs at least one.")
         if not len(split.test_unseen):
@@ -130,7 +138,7 @@ class ZeroShotData:
         y = {}
         for part, classes in (("trainval", seen), ("test_seen", seen), ("test_unseen", unseen)):
             labels = table.labels[getattr(split, part)]
-            known = labels >= 0 if part == "test_unseen" else np.ones(len(labels), bool)
+            known = labels >= 0
             strangers = np.setdiff1d(labels[known], classes)
             if strangers.size:
                 kind = "unseen" if part == "test_unseen" else "seen"

@@ -46,13 +46,10 @@ def find_images(root: Path, listed: Path | None = None) -> Images:
     UserError
         If a folder or file is missing, an image stands outside a class folder, or there is no image at all.
     """
-    from zsl.data.table import check_folders
-
     nameless: list[str] = []
     if listed is None:
         files = list(image_files(root, nameless))
-        classes = [_class_of(f, root) for f in files]
-        check_folders(files, classes, root)
+        classes = _classes_of(files, root)
     else:
         files, classes = _read_list(root, listed)
     classes = ["" if c.lower() in _UNKNOWN else c for c in classes]
@@ -79,8 +76,8 @@ def image_files(root: Path, nameless: list[str] | None = None) -> tuple[str, ...
             nameless.append(not_text([os.path.relpath(os.path.join(folder, name), root)]) or name)
             log.warning("%s is left out: its name is not text in UTF-8; rename it.", nameless[-1])
         below[:], names[:] = ([name for name in some if not not_text([name])] for some in (below, names))
-        # The work of an extraction that was stopped (NAME.npz.part) may lie among the images.
-        below[:] = [d for d in below if not d.startswith(".") and not d.endswith(".npz.part")]
+        # Features, or the work of an extraction that was stopped (NAME.npz.part), may lie among the images.
+        below[:] = [d for d in below if not d.startswith(".") and not d.endswith((".zarr", ".part"))]
         for path in (Path(folder, name) for name in names if not name.startswith(".")):
             if path.suffix.lower() in _SUFFIXES and path.is_file():
                 files.append(path.relative_to(root).as_posix())
@@ -98,6 +95,7 @@ def _read_list(root: Path, listed: Path) -> tuple[list[str], list[str]]:
     from zsl.data.readers.files import is_comment, read_text
 
     found: dict[str, str] = {}
+    bare_paths: list[str] = []
     for i, line in enumerate(read_text(listed).split("\n"), start=1):
         bare = line.strip()
         if not bare or (is_comment(bare) and not (root / bare.partition("\t")[0].strip()).is_file()):
@@ -111,14 +109,24 @@ def _read_list(root: Path, listed: Path) -> tuple[list[str], list[str]]:
             raise UserError(f"{listed}: line {i}: there is no image {root / file}; paths start from {root}.")
         if file in found:
             raise UserError(f"{listed}: line {i}: the image {file} is listed more than once; leave one line.")
-        found[file] = more[0] if more else _class_of(file, root)
+        found[file] = more[0] if more else ""
+        if not more:
+            bare_paths.append(file)
     if not found:
         raise UserError(f"{listed} names no image; lines are PATH or PATH<TAB>CLASS.")
+    found |= zip(bare_paths, _classes_of(bare_paths, root))
     return list(found), list(found.values())
 
 
-def _class_of(file: str, root: Path) -> str:
-    folder = file.rpartition("/")[0]
-    if not folder:
-        raise UserError(f"{root / file} is in no class folder; put images of unknown class into a folder 'unlabelled'.")
-    return folder.replace("/", "_")
+def _classes_of(files: list[str], root: Path) -> list[str]:
+    """The classes that the folders of images stand for; different folders stand for different classes."""
+    from zsl.data.table import check_folders
+
+    for file in files:
+        if "/" not in file:
+            raise UserError(
+                f"{root / file} is in no class folder; put images of unknown class into a folder 'unlabelled'."
+            )
+    classes = [file.rpartition("/")[0].replace("/", "_") for file in files]
+    check_folders(files, classes, root)
+    return classes

@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 
 from zsl.errors import UserError
+from zsl.extract.pixels import open_image
 from zsl.report.figures.style import COLOURS, SMALL, TEXT
 from zsl.runs.files import CONFIG, PREDICTIONS
 from zsl.text import from_cell
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Pixels of the longer side of an image as it is drawn.
@@ -54,7 +56,6 @@ def most_certain(
     zsl.errors.UserError: nothing here holds no predictions.csv; name the folder of a complete run.
     """
     from matplotlib.figure import Figure
-    from PIL import Image
 
     path = Path(folder) / PREDICTIONS
     if not path.is_file():
@@ -72,10 +73,7 @@ def most_certain(
         for ax in axes:
             ax.set_axis_off()
         for ax, file, true in zip(axes, best["file"], best["true"]):
-            with Image.open(root / file) as image:
-                shown = image.convert("RGB")
-                shown.thumbnail((_SIDE, _SIDE))
-            ax.imshow(shown)
+            _show(ax, root / file)
             if true and true != name:
                 ax.set_title(f"is {true}", fontsize=SMALL, color="#D55E00")
         axes[0].set_title(name, fontsize=TEXT, loc="left", fontweight="bold")
@@ -97,7 +95,6 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[tuple[str, Path]]]], per_ro
     matplotlib.figure.Figure
     """
     from matplotlib.figure import Figure
-    from PIL import Image
 
     figure = Figure(figsize=(1.15 * per_row, 1.7 * len(rows)), layout="constrained")
     parts = figure.subfigures(len(rows), 1, squeeze=False, hspace=0.08)
@@ -105,10 +102,7 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[tuple[str, Path]]]], per_ro
         part.suptitle(title, x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
         axes = part.subplots(1, per_row, squeeze=False)[0]
         for i, (ax, (name, file)) in enumerate(zip(axes, images)):
-            with Image.open(file) as image:
-                shown = image.convert("RGB")
-                shown.thumbnail((_SIDE, _SIDE))
-            ax.imshow(shown, interpolation="bicubic")  # squares would hide what a small image shows
+            _show(ax, file)
             ax.set(xticks=[], yticks=[])
             ax.spines[:].set(visible=i == 0, linewidth=2.5, color=COLOURS[1])
             name = name.rpartition("/")[2]
@@ -117,6 +111,17 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[tuple[str, Path]]]], per_ro
         for ax in axes[len(images) :]:
             ax.set_axis_off()
     return figure
+
+
+def _show(ax: Axes, file: Path) -> None:
+    """Draw an image as networks see it; the place of an image that cannot be read says so."""
+    try:
+        image = open_image(file)
+        image.thumbnail((_SIDE, _SIDE))
+    except Exception:  # Pillow raises all kinds; a figure without one image is better than none
+        ax.text(0.5, 0.5, "cannot be read", ha="center", va="center", fontsize=SMALL, transform=ax.transAxes)
+    else:
+        ax.imshow(image, interpolation="bicubic")  # squares would hide what a small image shows
 
 
 def _root(folder: Path, file: str, images: str | Path | None) -> Path:
