@@ -105,8 +105,9 @@ sparse_encode(X[:2], np.repeat(X, 2, axis=0), 0.1)
 def pytest_configure(config: pytest.Config) -> None:
     """Compile the kernels once, before workers start that would each compile them, and give each worker one core."""
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
-        # Threads of the linear algebra that wait for each other's cores double the time of the suite.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        # Threads of the linear algebra and of k-means that wait for each other's cores double the time of the suite.
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+            os.environ.setdefault(name, "1")
         compilers = [subprocess.Popen([sys.executable, "-c", COMPILE, dtype]) for dtype in ("float64", "float32")]
         assert [compiler.wait() for compiler in compilers] == [0, 0]
 
