@@ -28,8 +28,8 @@ from zsl.runs import status
 from zsl.runs.jobs import jobs_of
 from zsl.system import thread_limits, usable_cores
 
-# How many seconds a run may take to end after Ctrl-C; how often progress is looked up, and is printed into a file.
-_PATIENCE_S, _LOOK_S, _PRINT_S = 10, 2, 10
+# How many seconds a run may take to end after Ctrl-C, how often its end is looked for, and how often its progress.
+_PATIENCE_S, _WAIT_S, _LOOK_S = 10, 2, 10
 _TIMES = ["time_tune_s", "time_fit_s", "time_infer_s"]
 
 
@@ -288,17 +288,19 @@ def start(
     command = [sys.executable, "-m", "zsl.main", *arguments]
     environment = None if threads is None else {**os.environ, **thread_limits(threads)}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else None, env=environment)
-    experiment, sweep, printed, said = value_of(arguments, "experiment") or "", None, time.monotonic(), ""
+    experiment, sweep, looked, said = value_of(arguments, "experiment") or "", None, time.monotonic(), ""
     try:
         while process.returncode is None and not (stopped and stopped.is_set()):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_LOOK_S)
-            if progress is None or task is None:
+                process.wait(_WAIT_S)
+            # Looking reads a file of each job, which takes a while where there are hundreds.
+            soon = process.returncode is None and time.monotonic() - looked < _LOOK_S
+            if progress is None or task is None or soon:
                 continue
-            sweep = sweep or _sweep_of(process.pid, folder / experiment)
+            looked, sweep = time.monotonic(), sweep or _sweep_of(process.pid, folder / experiment)
             _look(progress, task, sweep)
-            if process.returncode is None and str(progress) != said and time.monotonic() - printed > _PRINT_S:
-                printed, said = time.monotonic(), str(progress)
+            if process.returncode is None and str(progress) != said:
+                said = str(progress)
                 say(f"  {said}")
     finally:
         if isinstance(interruption(), SystemExit):
