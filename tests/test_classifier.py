@@ -18,9 +18,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from conftest import models
 from zsl import CoupledDictionaries, UserError, ZeroShotClassifier, compose, run
 from zsl.data.preprocess import Preprocess
+from zsl.evaluation import evaluate, gzsl
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
 from zsl.inference import Inference
+from zsl.inference.labels import checked_labels
 from zsl.model_selection import ClassFold
 from zsl.models import ESZSL, Ridge
 from zsl.runs import model_file
@@ -369,3 +371,35 @@ def test_a_model_that_cannot_be_saved_says_so_and_is_recorded(tmp_path, monkeypa
     assert "cannot be saved" in caplog.text
     assert (tmp_path / "results.json").is_file()
     assert not (tmp_path / "model.skops").exists()
+
+
+def test_masked_entries_are_refused_wherever_they_are(raw, table, names, fitted):
+    # NumPy and scikit-learn drop the mask and take what lies under it.
+    X, y, few = raw.X, names, raw.X_unseen[:2]
+    hidden = np.ma.array(X, mask=np.arange(X.size).reshape(X.shape) == 3)
+    unknown = np.ma.array(y, mask=y == y[0])
+    row, gap = np.ma.array(table.iloc[0], mask=np.arange(table.shape[1]) == 1), np.arange(2) == 1
+    unseen, classifier = raw.unseen_names, ZeroShotClassifier(Ridge(), inference="own")
+    asked = ZeroShotClassifier(Ridge(), inference="asked")
+    Z, code = raw.Z, np.ma.array(raw.y, mask=raw.y == 0)
+    calls = [
+        lambda: classifier.fit(hidden, y, table),
+        lambda: classifier.fit(X, unknown, table),
+        lambda: classifier.fit(X, y, {**dict(zip(table.index, table.to_numpy())), table.index[0]: row}),
+        lambda: asked.fit(X, y, table, labelled=(few, np.ma.array(unseen[:2], mask=gap))),
+        lambda: fitted.predict(hidden),
+        lambda: fitted.score(few, np.ma.array(unseen[:2], mask=gap)),
+        lambda: Preprocess().fit(hidden),
+        lambda: Preprocess().fit(X).transform(hidden),
+        lambda: Ridge().fit(X, code, Z, raw.Z_unseen),
+        lambda: CoupledDictionaries(n_iter=1, batch_size=50).fit(hidden, raw.y, Z, raw.Z_unseen),
+        lambda: [*ClassFold(2).split(X, unknown)],
+        lambda: evaluate(np.eye(2), np.ma.array([0, 1], mask=gap)),
+        lambda: gzsl(np.eye(2), np.array([0, 1]), np.ma.array([True, False], mask=gap)),
+        lambda: checked_labels(np.ma.array([0, 1], mask=gap), 2, 2),
+    ]
+    for call in calls:
+        with pytest.raises(UserError, match="masked entries"):
+            call()
+    # A mask without masked entries hides nothing.
+    assert_array_equal(fitted.predict(np.ma.array(few)), fitted.predict(few))

@@ -9,7 +9,7 @@ import pandas as pd
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from zsl.checks import Array
+from zsl.checks import Array, check_no_mask
 from zsl.errors import UserError, reason
 from zsl.sparse.chunks import is_chunked, without_missing
 
@@ -18,6 +18,8 @@ _FLOATS = [np.float64, np.float32]
 
 def training_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
     """The features (n, p) and the class names (n,) that ``estimator`` is fitted to; a missing name is refused."""
+    check_no_mask(X, "X")
+    check_no_mask(y, "y", "leave these images out of fit")
     names = np.asarray(y, dtype=object)
     if names.ndim == 1 and pd.isna(names).any():
         row = int(pd.isna(names).argmax())
@@ -35,6 +37,7 @@ def training_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
 def rows_like_training(estimator: Any, X: Any) -> Array:
     """The features (L, p) that the fitted ``estimator`` predicts from; raises UserError for others."""
     check_is_fitted(estimator)
+    check_no_mask(X, "X")
     try:
         found: Array = validate_data(estimator, X, dtype=_FLOATS, reset=False)
     except ValueError as error:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from zsl.checks import Array
+from zsl.checks import Array, check_no_mask
 from zsl.data.dataset import ZeroShotData
 from zsl.data.readers.columns import NUMBER_COLUMNS
 from zsl.data.table import counting
@@ -38,6 +38,8 @@ def as_table(attributes: Any, where: str = "attributes") -> pd.DataFrame:
     if isinstance(attributes, pd.Series):
         attributes = attributes.to_dict()
     if isinstance(attributes, Mapping):
+        for name, row in attributes.items():
+            check_no_mask(row, f"the class {name!r} of {where}", "give NaN for what is unknown")
         lengths = {np.size(row) for row in attributes.values()}
         if len(lengths) > 1:
             raise UserError(f"{where} has rows of {min(lengths)} to {max(lengths)} values; give all classes as many.")
@@ -157,6 +159,7 @@ def check_some_known(y: Any, classes: Iterable[Any]) -> None:
     UserError
         With some of the classes.
     """
+    check_no_mask(y, "y", "leave these images out")
     classes = list(classes)
     if len(y) and not set(np.asarray(y).tolist()) & set(classes):
         some = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
