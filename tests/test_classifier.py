@@ -24,7 +24,7 @@ from zsl.experiment.setup import checked
 from zsl.inference import Inference
 from zsl.inference.labels import checked_labels
 from zsl.model_selection import ClassFold
-from zsl.models import ESZSL, Ridge
+from zsl.models import ESZSL, MDP, VSOP, DSRLStyle, Ridge
 from zsl.runs import model_file
 
 FEW = {"coupled": ["model.n_iter=1"], "cmt": ["model.max_iter=20"], "bucher_metric": ["model.max_iter=20"],
@@ -403,3 +403,19 @@ def test_masked_entries_are_refused_wherever_they_are(raw, table, names, fitted)
             call()
     # A mask without masked entries hides nothing.
     assert_array_equal(fitted.predict(np.ma.array(few)), fitted.predict(few))
+
+
+def test_what_the_caller_changes_after_fit_changes_no_answer(raw, table, names):
+    X, y, Z, Z_unseen, few = (V.copy() for V in (raw.X, raw.y, raw.Z, raw.Z_unseen, raw.X_unseen[:2]))
+    fitted = [
+        m.fit(X, y, Z, Z_unseen) for m in (Ridge(), CoupledDictionaries(n_iter=1), MDP(), VSOP(), DSRLStyle(n_iter=2))
+    ]
+    asked = ZeroShotClassifier(Ridge(), inference="asked").fit(X, names, table, labelled=(few, raw.unseen_names[:2]))
+    test = raw.X_unseen[:20]
+    before = [model.scores(test) for model in fitted], asked.decision_function(test)
+    for V in (X, Z, Z_unseen, few):
+        V[:] = V[::-1].copy() + 1
+    y[:] = y[::-1].copy()
+    for old, model in zip(before[0], fitted):
+        assert_array_equal(model.scores(test), old, err_msg=str(model))
+    assert_array_equal(asked.decision_function(test), before[1])

@@ -56,7 +56,8 @@ def check_labelled(
         return None
     check_no_mask(labelled[1], "labelled", "leave these images out")
     try:
-        X = features(labelled[0])
+        # A copy, because the caller may change its own.
+        X = np.array(features(labelled[0]))
     except UserError as error:
         raise UserError(f"labelled: {str(error).rstrip('.')}; correct the features of labelled.") from None
     seen = [*seen]

@@ -62,7 +62,8 @@ def check_training(
     Returns
     -------
     X, y, Z, Z_unseen
-        The matrices in the dtype of X.
+        The matrices in the dtype of X. ``y`` and ``Z_unseen`` are copies, because models keep them and the caller may
+        change its own.
 
     Raises
     ------
@@ -84,7 +85,7 @@ def check_training(
     for matrix, name in ((X, "X"), (Z, "Z"), (Z_unseen, "Z_unseen")):
         if not isinstance(matrix, Rows | Chunks):
             check_no_overflow(matrix, name, X.dtype)
-    Z, Z_unseen = Z.astype(X.dtype, copy=False), Z_unseen.astype(X.dtype, copy=False)
+    Z, Z_unseen = Z.astype(X.dtype, copy=False), Z_unseen.astype(X.dtype)
     check_no_mask(y, "y", "leave these images out")
     try:
         y = np.asarray(y)
@@ -100,4 +101,4 @@ def check_training(
             f"y holds {y.min()} to {y.max()}; it must number the seen classes 0..C-1 without gaps, "
             "each with at least one image."
         )
-    return X, y, Z, Z_unseen
+    return X, y.astype(np.int64), Z, Z_unseen
