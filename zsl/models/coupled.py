@@ -261,8 +261,8 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
             Negative squared distances from the predicted attributes to those of the classes.
         """
         check_fitted(self, "Dz_")
-        Z = self.Z_unseen_ if class_attributes is None else as_matrix(class_attributes, "class_attributes")
-        check_no_overflow(Z, "class_attributes")
+        Z = self.Z_unseen_ if class_attributes is None else class_attributes
+        check_no_overflow(Z := as_matrix(Z, "class_attributes", n_columns=self.Dz_.shape[1]), "class_attributes")
         return -squared_distances(self.predict_attributes(X), Z)
 
     def _encode(self, X: Array, D: Array, init: Array | None = None, rough: float = 0.0) -> Codes:
