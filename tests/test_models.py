@@ -26,7 +26,7 @@ from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
 from zsl.inference import Inference
 from zsl.inference.rules import TRANSDUCTIVE
-from zsl.models import TransductiveModel
+from zsl.models import MDP, GFZSLTransductive, Ridge, TransductiveModel
 
 EVERY = options("model")
 # For tests that fit: training may need a package that is not installed.
@@ -392,3 +392,17 @@ def test_it_derives_from_scikit_learn_and_predicts(name, easy):
     model = fitted_to_easy(name)
     assert repr(clone(new(name))) == repr(new(name))
     assert_array_equal(model.predict(easy.X_unseen), model.scores(easy.X_unseen).argmax(axis=1))
+
+
+def test_transductive_models_refuse_images_in_chunks():
+    # Each chunk was taken for all test images, so answers depended on the size of the chunks.
+    da = pytest.importorskip("dask.array")
+    d = data("dataset=synthetic")
+    X, y, Z, U = d.X, d.y, d.Z, d.Z_unseen
+    for model in (MDP(), GFZSLTransductive()):
+        model.fit(X, y, Z, U)
+        for method in (model.scores, model.predict):
+            with pytest.raises(UserError, match=f"{type(model).__name__} looks at all test images together"):
+                method(da.from_array(X, chunks=(7, -1)))
+    chunked = da.from_array(X, chunks=(7, -1))
+    assert_array_equal(Ridge().fit(X, y, Z, U).predict(chunked).compute(), Ridge().fit(X, y, Z, U).predict(X))
