@@ -419,3 +419,19 @@ def test_what_the_caller_changes_after_fit_changes_no_answer(raw, table, names):
     for old, model in zip(before[0], fitted):
         assert_array_equal(model.scores(test), old, err_msg=str(model))
     assert_array_equal(asked.decision_function(test), before[1])
+
+
+def test_rows_with_labels_go_by_their_labels(raw, table, names):
+    # Rows were read by position, so a class whose values had another order got those of other attributes.
+    rows = dict(table.iterrows())
+    rows[raw.unseen_names[0]] = rows[raw.unseen_names[0]][::-1]
+    classifier = ZeroShotClassifier(Ridge(), inference="own").fit(raw.X, names, rows)
+    expected = ZeroShotClassifier(Ridge(), inference="own").fit(raw.X, names, table)
+    pd.testing.assert_frame_equal(classifier.attributes_, expected.attributes_)
+    new = {"new": table.iloc[0][::-1]}
+    assert_array_equal(
+        classifier.decision_function(raw.X[:5], new), expected.decision_function(raw.X[:5], table.iloc[[0]])
+    )
+    rows[raw.unseen_names[0]] = rows[raw.unseen_names[0]].rename({"a0": "b0"})
+    with pytest.raises(UserError, match="values of different attributes; give all classes the same"):
+        ZeroShotClassifier(Ridge()).fit(raw.X, names, rows)
