@@ -435,3 +435,11 @@ def test_rows_with_labels_go_by_their_labels(raw, table, names):
     rows[raw.unseen_names[0]] = rows[raw.unseen_names[0]].rename({"a0": "b0"})
     with pytest.raises(UserError, match="values of different attributes; give all classes the same"):
         ZeroShotClassifier(Ridge()).fit(raw.X, names, rows)
+
+
+def test_a_class_is_named_once(raw, fitted):
+    # Two columns of one class halved its probability, and rules looked for two clusters of it.
+    name = raw.unseen_names[0]
+    for classes in ([name, name], np.array([*raw.unseen_names, name])):
+        with pytest.raises(UserError, match="2 times; name each class once"):
+            fitted.predict(raw.X_unseen[:2], classes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -227,7 +228,9 @@ def chosen(table: pd.DataFrame, n_seen: int, classes: Classes) -> pd.DataFrame:
         )
     else:
         names = list(classes)
-        for name in names:
+        for name, n in Counter(names).items():
+            if n > 1:
+                raise UserError(f"classes names {name!r} {n} times; name each class once.")
             if name not in table.index:
                 hint = did_you_mean(str(name), map(str, table.index))
                 raise UserError(f"the class {name!r} is not known{hint}; give its attributes in a table.")
