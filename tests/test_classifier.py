@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from conftest import models
 from zsl import CoupledDictionaries, UserError, ZeroShotClassifier, compose, run
+from zsl.data.checked_rows import training_rows
 from zsl.data.preprocess import Preprocess
 from zsl.evaluation import evaluate, gzsl
 from zsl.experiment.loading import load
@@ -443,3 +444,16 @@ def test_a_class_is_named_once(raw, fitted):
     for classes in ([name, name], np.array([*raw.unseen_names, name])):
         with pytest.raises(UserError, match="2 times; name each class once"):
             fitted.predict(raw.X_unseen[:2], classes)
+
+
+def test_names_of_columns_do_not_outlive_a_fit_to_chunks(raw, names):
+    da = pytest.importorskip("dask.array")
+    X = pd.DataFrame(raw.X, columns=[f"x{i}" for i in range(raw.X.shape[1])])
+    chunked = da.from_array(raw.X, chunks=(100, -1))
+    classifier, scaling = ZeroShotClassifier(), Preprocess().fit(X)
+    training_rows(classifier, X, names)
+    assert len(classifier.feature_names_in_) == len(scaling.feature_names_in_) == raw.X.shape[1]
+    training_rows(classifier, chunked, names)
+    scaling._rows(chunked, reset=True)
+    assert not hasattr(classifier, "feature_names_in_")
+    assert not hasattr(scaling, "feature_names_in_")

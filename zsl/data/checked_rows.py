@@ -25,6 +25,8 @@ def training_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
         row = int(pd.isna(names).argmax())
         raise UserError(f"y has no class name in row {row}; leave images of unknown class out of fit.")
     if is_chunked(X):
+        # A dask.array has no names of columns; those of an earlier fit are not its own.
+        vars(estimator).pop("feature_names_in_", None)
         X, y = without_missing(X, "X"), np.asarray(y)
         if y.shape != (len(X),):
             raise UserError(f"y has shape {y.shape} for the {len(X)} rows of X; one class name for each is needed.")
