@@ -176,7 +176,7 @@ class Preprocess(TransformerMixin, BaseEstimator):
             )  # fmt: skip
         X = by_rows(X, "X")
         if reset:
-            vars(self).pop("feature_names_in_", None)
+            self.__dict__.pop("feature_names_in_", None)
             self.n_features_in_ = X.shape[1]
         elif X.shape[1] != self.n_features_in_:
             raise UserError(f"X has {X.shape[1]} columns where {self.n_features_in_} are needed.")

@@ -6,7 +6,6 @@ Derive a model of your own from :class:`InductiveModel`: it is a dataclass of se
 
 from __future__ import annotations
 
-import pickle
 import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -167,7 +166,7 @@ def settings_key(estimator: Any) -> Hashable:
     try:
         # repr leaves out the middle of long lists and arrays, and the last digits of numbers in arrays.
         return type(estimator), joblib.hash(settings)
-    except (pickle.PicklingError, AttributeError, TypeError):  # of a function or class that has no place in a module
+    except Exception:  # whatever a function or a class without a place in a module raises
         with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
             return type(estimator), repr(settings)
 

@@ -195,7 +195,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         """
         check_fields(self)
         for name in ("objective_", "gap_", "objective_x_", "objective_z_", "gap_x_", "gap_z_"):  # of another coupling
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         X, y, Z, Z_unseen = self._checked(X, y, Z, Z_unseen)
         checkpoint = self._checkpoint(X, y, Z, Z_unseen)
         rng = np.random.default_rng(self.seed)
