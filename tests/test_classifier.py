@@ -17,12 +17,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from conftest import models
 from zsl import CoupledDictionaries, UserError, ZeroShotClassifier, compose, run
+from zsl.data.checked_rows import training_rows
 from zsl.data.preprocess import Preprocess
+from zsl.evaluation import evaluate, gzsl
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
 from zsl.inference import Inference
+from zsl.inference.labels import checked_labels
 from zsl.model_selection import ClassFold
-from zsl.models import ESZSL, Ridge
+from zsl.models import ESZSL, MDP, VSOP, DSRLStyle, Ridge
 from zsl.runs import model_file
 
 FEW = {"coupled": ["model.n_iter=1"], "cmt": ["model.max_iter=20"], "bucher_metric": ["model.max_iter=20"],
@@ -369,3 +372,88 @@ def test_a_model_that_cannot_be_saved_says_so_and_is_recorded(tmp_path, monkeypa
     assert "cannot be saved" in caplog.text
     assert (tmp_path / "results.json").is_file()
     assert not (tmp_path / "model.skops").exists()
+
+
+def test_masked_entries_are_refused_wherever_they_are(raw, table, names, fitted):
+    # NumPy and scikit-learn drop the mask and take what lies under it.
+    X, y, few = raw.X, names, raw.X_unseen[:2]
+    hidden = np.ma.array(X, mask=np.arange(X.size).reshape(X.shape) == 3)
+    unknown = np.ma.array(y, mask=y == y[0])
+    row, gap = np.ma.array(table.iloc[0], mask=np.arange(table.shape[1]) == 1), np.arange(2) == 1
+    unseen, classifier = raw.unseen_names, ZeroShotClassifier(Ridge(), inference="own")
+    asked = ZeroShotClassifier(Ridge(), inference="asked")
+    Z, code = raw.Z, np.ma.array(raw.y, mask=raw.y == 0)
+    calls = [
+        lambda: classifier.fit(hidden, y, table),
+        lambda: classifier.fit(X, unknown, table),
+        lambda: classifier.fit(X, y, {**dict(zip(table.index, table.to_numpy())), table.index[0]: row}),
+        lambda: asked.fit(X, y, table, labelled=(few, np.ma.array(unseen[:2], mask=gap))),
+        lambda: fitted.predict(hidden),
+        lambda: fitted.score(few, np.ma.array(unseen[:2], mask=gap)),
+        lambda: Preprocess().fit(hidden),
+        lambda: Preprocess().fit(X).transform(hidden),
+        lambda: Ridge().fit(X, code, Z, raw.Z_unseen),
+        lambda: CoupledDictionaries(n_iter=1, batch_size=50).fit(hidden, raw.y, Z, raw.Z_unseen),
+        lambda: [*ClassFold(2).split(X, unknown)],
+        lambda: evaluate(np.eye(2), np.ma.array([0, 1], mask=gap)),
+        lambda: gzsl(np.eye(2), np.array([0, 1]), np.ma.array([True, False], mask=gap)),
+        lambda: checked_labels(np.ma.array([0, 1], mask=gap), 2, 2),
+    ]
+    for call in calls:
+        with pytest.raises(UserError, match="masked entries"):
+            call()
+    # A mask without masked entries hides nothing.
+    assert_array_equal(fitted.predict(np.ma.array(few)), fitted.predict(few))
+
+
+def test_what_the_caller_changes_after_fit_changes_no_answer(raw, table, names):
+    X, y, Z, Z_unseen, few = (V.copy() for V in (raw.X, raw.y, raw.Z, raw.Z_unseen, raw.X_unseen[:2]))
+    fitted = [
+        m.fit(X, y, Z, Z_unseen) for m in (Ridge(), CoupledDictionaries(n_iter=1), MDP(), VSOP(), DSRLStyle(n_iter=2))
+    ]
+    asked = ZeroShotClassifier(Ridge(), inference="asked").fit(X, names, table, labelled=(few, raw.unseen_names[:2]))
+    test = raw.X_unseen[:20]
+    before = [model.scores(test) for model in fitted], asked.decision_function(test)
+    for V in (X, Z, Z_unseen, few):
+        V[:] = V[::-1].copy() + 1
+    y[:] = y[::-1].copy()
+    for old, model in zip(before[0], fitted):
+        assert_array_equal(model.scores(test), old, err_msg=str(model))
+    assert_array_equal(asked.decision_function(test), before[1])
+
+
+def test_rows_with_labels_go_by_their_labels(raw, table, names):
+    # Rows were read by position, so a class whose values had another order got those of other attributes.
+    rows = dict(table.iterrows())
+    rows[raw.unseen_names[0]] = rows[raw.unseen_names[0]][::-1]
+    classifier = ZeroShotClassifier(Ridge(), inference="own").fit(raw.X, names, rows)
+    expected = ZeroShotClassifier(Ridge(), inference="own").fit(raw.X, names, table)
+    pd.testing.assert_frame_equal(classifier.attributes_, expected.attributes_)
+    new = {"new": table.iloc[0][::-1]}
+    assert_array_equal(
+        classifier.decision_function(raw.X[:5], new), expected.decision_function(raw.X[:5], table.iloc[[0]])
+    )
+    rows[raw.unseen_names[0]] = rows[raw.unseen_names[0]].rename({"a0": "b0"})
+    with pytest.raises(UserError, match="values of different attributes; give all classes the same"):
+        ZeroShotClassifier(Ridge()).fit(raw.X, names, rows)
+
+
+def test_a_class_is_named_once(raw, fitted):
+    # Two columns of one class halved its probability, and rules looked for two clusters of it.
+    name = raw.unseen_names[0]
+    for classes in ([name, name], np.array([*raw.unseen_names, name])):
+        with pytest.raises(UserError, match="2 times; name each class once"):
+            fitted.predict(raw.X_unseen[:2], classes)
+
+
+def test_names_of_columns_do_not_outlive_a_fit_to_chunks(raw, names):
+    da = pytest.importorskip("dask.array")
+    X = pd.DataFrame(raw.X, columns=[f"x{i}" for i in range(raw.X.shape[1])])
+    chunked = da.from_array(raw.X, chunks=(100, -1))
+    classifier, scaling = ZeroShotClassifier(), Preprocess().fit(X)
+    training_rows(classifier, X, names)
+    assert len(classifier.feature_names_in_) == len(scaling.feature_names_in_) == raw.X.shape[1]
+    training_rows(classifier, chunked, names)
+    scaling._rows(chunked, reset=True)
+    assert not hasattr(classifier, "feature_names_in_")
+    assert not hasattr(scaling, "feature_names_in_")

@@ -168,3 +168,21 @@ def test_fit_refuses(problem):
     ]:
         with pytest.raises(UserError, match=words):
             m.fit(*arguments)
+
+
+def test_another_coupling_leaves_nothing_of_the_last_fit(problem):
+    X, y, Z, Z_unseen, _, _ = problem
+    model = CoupledDictionaries(n_atoms=24, n_iter=1)
+    of = {"joint": ("objective_", "gap_"), "sequential": ("objective_x_", "objective_z_", "gap_x_", "gap_z_")}
+    for coupling in ("sequential", "joint", "sequential"):
+        model.set_params(coupling=coupling).fit(X, y, Z, Z_unseen)
+        assert sorted(n for names in of.values() for n in names if hasattr(model, n)) == sorted(of[coupling])
+
+
+@pytest.mark.parametrize("q", [1, 15])
+def test_classes_need_the_attributes_of_training(problem, q):
+    # With a single attribute, other columns were spread over it without a word.
+    X, y, Z, Z_unseen, X_unseen, _ = problem
+    model = CoupledDictionaries(n_atoms=24, n_iter=1).fit(X, y, Z[:, :q], Z_unseen[:, :q])
+    with pytest.raises(UserError, match=f"class_attributes has 5 columns where {q}"):
+        model.scores(X_unseen, np.ones((2, 5)))

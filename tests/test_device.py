@@ -19,7 +19,7 @@ from zsl import CoupledDictionaries, UserError, ZeroShotClassifier
 from zsl.data.preprocess import Preprocess
 from zsl.device import CPU, Device, by_torch, current, on_device
 from zsl.graph import neighbours, normalised, solve_spreading
-from zsl.inference.entropy import entropy, entropy_gradient, log_mean_assignment
+from zsl.inference.entropy import entropies, entropy_gradient, log_mean_assignment
 from zsl.inference.mixture import expectation_maximisation, mixture, spread_features
 from zsl.inference.optimisers import AwareProblem, mm
 from zsl.inference.spreading import spread_report
@@ -78,7 +78,7 @@ def test_entropy_and_its_gradient(device, points, kernel, dtype, monkeypatch):
     V, Z = points[0].astype(dtype), points[1]
     mean = np.log([0.4, 0.3, 0.2, 0.1])
     atol = 1e-11 if dtype == np.float64 else 1e-5
-    assert_same(device, lambda: entropy(V, Z, 0.7, kernel), atol)
+    assert_same(device, lambda: entropies(V, Z, 0.7, kernel), atol)
     assert_same(device, lambda: entropy_gradient(V, Z, 0.7, kernel), atol)
     assert_same(device, lambda: entropy_gradient(V, Z, 0.7, kernel, mean), atol)
     assert_same(device, lambda: log_mean_assignment(V, Z, 0.7, kernel, np.arange(1.0, 61)), atol)
@@ -218,8 +218,8 @@ def test_arrays_that_cannot_be_written_to(device, points):
     V.flags.writeable = False
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert_same(device, lambda: entropy(V, points[1], 1.0))
-    assert_same(device, lambda: entropy(V[:0], points[1], 1.0))
+        assert_same(device, lambda: entropies(V, points[1], 1.0))
+    assert_same(device, lambda: entropies(V[:0], points[1], 1.0))
 
 
 def test_the_device_belongs_to_the_context():

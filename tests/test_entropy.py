@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from conftest import central_differences
+from zsl.errors import UserError
 from zsl.inference.entropy import entropy, entropy_gradient, log_assignment, log_mean_assignment, soft_assignment
+from zsl.linalg import squared_distances, unit_rows
 
 
 @pytest.mark.parametrize(("rho", "expected"), [(1.0, [2 / 3, 1 / 3]), (3.0, [16 / 25, 9 / 25])])
@@ -89,3 +91,24 @@ def test_rotations_and_class_order_do_not_matter(rng):
 def test_a_prediction_on_a_class_is_decided():
     # At rho -> 0 with the prediction on one class, all mass is there.
     assert entropy(np.zeros((1, 2)), np.array([[0.0, 0.0], [1.0, 1.0]]), 1e-9)[0] < 1e-3
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, bool])
+def test_whole_numbers_have_the_entropy_of_the_same_floats(dtype):
+    # Distances were rounded down to whole numbers, and those of bits to bits.
+    for seed in range(40):
+        r = np.random.default_rng(seed)
+        V, Z = r.integers(0, 2, (3, 6)), r.integers(0, 2, (3, 6))
+        expected = ((V[:, None] - Z[None]) ** 2).sum(axis=2)
+        assert_allclose(squared_distances(V.astype(dtype), Z.astype(dtype)), expected, atol=1e-12)
+        assert_allclose(entropy(V.astype(dtype), Z.astype(dtype), 1.0), entropy(V * 1.0, Z * 1.0, 1.0), atol=1e-12)
+        assert_allclose(unit_rows(V.astype(dtype)), unit_rows(V * 1.0), atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("Z_hat", "sentence"), [(np.zeros((2, 1)), "1 columns where 3"), (np.full((2, 3), np.nan), "holds nan")]
+)
+def test_entropy_refuses_what_the_assignment_refuses(Z_hat, sentence):
+    for function in (entropy, soft_assignment):
+        with pytest.raises(UserError, match=sentence):
+            function(Z_hat, np.eye(3), 1.0)

@@ -170,3 +170,23 @@ def test_a_single_image_with_a_class_prior_takes_what_its_scores_say():
         for prior in ("uniform", "em"):
             assert mixture(image, image, seen, class_prior=prior).argmax() == c
             assert spread(image, np.eye(3), class_prior=prior).argmax() == c
+
+
+@pytest.mark.parametrize(("kind", "name"), [("labels", "nearest"), ("attributes", "agnostic"), ("labels", "own")])
+def test_a_rule_of_ones_own_has_a_name_of_its_own(kind, name):
+    # Two stages had one name, so the answer was not found among them, and settings were those of the other rule.
+    def rule(model, X, Z_hat=None, Z_unseen=None): ...
+
+    rule.__name__ = name
+    model = zsl.models.Ridge().fit(np.eye(2), np.array([0, 1]), np.eye(2), np.eye(2))
+    with pytest.raises(UserError, match=f"a function called {name}, as a rule of zsl is; give it another name"):
+        Inference(**{"attributes": "agnostic", "labels": "nearest", kind: rule}).check(model)
+
+
+def test_a_rule_of_zsl_given_as_a_function_is_the_rule_of_its_name(rng):
+    X, Z = rng.random((8, 3)), rng.random((4, 3))
+    model = zsl.models.Ridge().fit(X, np.arange(8) % 4, Z[np.arange(8) % 4], Z[:2])
+    by_name = Inference("agnostic", "nearest").predict(model, X, Z[:2])
+    found = Inference(zsl.inference.agnostic, zsl.inference.nearest).predict(model, X, Z[:2]).last(3)
+    assert [stage.name for stage in found.stages] == [stage.name for stage in by_name.stages] == ["aag"]
+    assert np.array_equal(found.scores, by_name.scores[-3:])

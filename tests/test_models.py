@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,8 @@ from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
 from zsl.inference import Inference
 from zsl.inference.rules import TRANSDUCTIVE
-from zsl.models import TransductiveModel
+from zsl.models import MDP, GFZSLTransductive, LateFusion, Ridge, TransductiveModel
+from zsl.models.base import InductiveModel, alike, settings_key
 
 EVERY = options("model")
 # For tests that fit: training may need a package that is not installed.
@@ -392,3 +394,52 @@ def test_it_derives_from_scikit_learn_and_predicts(name, easy):
     model = fitted_to_easy(name)
     assert repr(clone(new(name))) == repr(new(name))
     assert_array_equal(model.predict(easy.X_unseen), model.scores(easy.X_unseen).argmax(axis=1))
+
+
+def test_transductive_models_refuse_images_in_chunks():
+    # Each chunk was taken for all test images, so answers depended on the size of the chunks.
+    da = pytest.importorskip("dask.array")
+    d = data("dataset=synthetic")
+    X, y, Z, U = d.X, d.y, d.Z, d.Z_unseen
+    for model in (MDP(), GFZSLTransductive()):
+        model.fit(X, y, Z, U)
+        for method in (model.scores, model.predict):
+            with pytest.raises(UserError, match=f"{type(model).__name__} looks at all test images together"):
+                method(da.from_array(X, chunks=(7, -1)))
+    chunked = da.from_array(X, chunks=(7, -1))
+    assert_array_equal(Ridge().fit(X, y, Z, U).predict(chunked).compute(), Ridge().fit(X, y, Z, U).predict(X))
+
+
+@dataclass(eq=False, repr=False)
+class Weighted(InductiveModel):
+    """A user's model with an array, a list or a function as its setting."""
+
+    weights: Any = None
+
+    def _fit(self, X, y, Z, shared) -> None:
+        self.total_ = float(np.sum(self.weights))
+
+    def _scores(self, X, S):
+        return np.full((len(X), len(S)), self.total_)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [np.arange(3000) == k for k in (1500, 5000)],
+        [np.zeros(3), np.full(3, 1e-12)],
+        [[0.0] * 40, [0.0] * 39 + [5.0]],
+        [lambda: 0, lambda: 0],
+    ],
+    ids=["long", "close", "list", "function"],
+)
+def test_models_with_different_settings_share_no_fit(settings):
+    # A short form of a long array, or of many digits, made different models one.
+    one, other = (Weighted(setting) for setting in settings)
+    assert len(alike(range(3), lambda i: [(one, other, clone(one))[i]])) == 2
+    assert len({settings_key(LateFusion(m)) for m in (one, other)}) == 2
+    if not callable(settings[0]):
+        d = data("dataset=synthetic")
+        grid = [LateFusion(m) for m in (one, other)]
+        found = [m.members_[0].total_ for m in LateFusion.fit_grid(grid, d.X, d.y, d.Z, d.Z_unseen)]
+        assert found == [float(np.sum(setting)) for setting in settings]

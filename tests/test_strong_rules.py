@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import multivariate_normal
+from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
@@ -127,6 +128,21 @@ def test_gfzsl_scores_are_log_densities_and_pooled_variances_are_those_of_residu
     assert_allclose(variances, np.tile((R**2).mean(axis=0), (3, 1)), rtol=1e-12)
     expected = np.column_stack([multivariate_normal(m, np.diag((R**2).mean(axis=0) + 0.2)).logpdf(T) for m in means])
     assert_allclose(model.scores(T), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -7.0])
+def test_a_constant_feature_leaves_gfzsl_its_other_variances(problem, value):
+    # One variance of zero set all variances to one.
+    X, y, Z, U, T = problem
+    model = GFZSL(variances="pooled", reg=0.0, scale_features=False).fit(X - X.mean(axis=0), y, Z, U)
+    expected = model.scores(T - X.mean(axis=0))
+    wide = [np.hstack([V - X.mean(axis=0), np.full((len(V), 1), value)]) for V in (X, T)]
+    found = clone(model).fit(wide[0], y, Z, U)
+    assert found.gaussians(U)[1][0, -1] == 0
+    scores, means = found.scores(wide[1]), found.gaussians(U)[0]
+    # The constant feature itself counts with the smallest variance that there is.
+    expected -= 0.5 * (value - means[:, -1]) ** 2 / found.pooled_[found.pooled_ > 0].min()
+    assert_allclose(scores - scores[:, :1], expected - expected[:, :1], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("scale_features", [True, False])

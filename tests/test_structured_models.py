@@ -219,3 +219,15 @@ def test_stress_by_hand(problem):
     value, gradient = model.stress(np.array([3.0, 0.0]), np.array([2.0, 1.0]))
     assert_allclose(value, 0.5)
     assert_allclose(gradient, [1.0, 0.0])
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1e9])
+def test_predicted_variances_do_not_drown_in_a_common_offset(problem, offset):
+    # The difference of two squares lost the variances, and all scores with them, without a word.
+    X, y, Z, Z_unseen = problem
+    model, near = (SynthesisGaussian(covariance="predicted").fit(V, y, Z, Z_unseen) for V in (X + offset, X))
+    assert_allclose(model.log_variance_, near.log_variance_, atol=1e-5)
+    assert_allclose(model.L_, near.L_, atol=1e-5)
+    M, L = Z_unseen @ model.B_, model.log_variance_ + Z_unseen @ model.L_
+    squares = ((X + offset - M[:, None]) ** 2 * np.exp(-L)[:, None]).sum(axis=2).T
+    assert_allclose(model.scores(X + offset), -0.5 * (squares + L.sum(axis=1)), rtol=1e-9)

@@ -54,6 +54,23 @@ def test_distances_and_radii():
     assert_allclose(theory.safe_radius(Z[[0, 0, 1]]), [0, 0, 2.5])
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, bool, object, np.float32])
+def test_radii_do_not_depend_on_the_type_of_the_attributes(dtype):
+    # Differences of unsigned bytes wrap around at 256, those of signed ones at 128.
+    Z = np.array([[0, 0], [1, 0], [1, 1]] if dtype is bool else [[0, 100], [1, 0], [1, 120]])
+    assert_allclose(theory.safe_radius(Z.astype(dtype)), theory.safe_radius(Z.astype(float)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (2, 2), ()])
+def test_distances_are_one_list(shape):
+    distances = np.arange(1.0, 1 + np.prod(shape)).reshape(shape)
+    with pytest.raises(UserError, match="one list is needed"):
+        theory.epsilon_max(distances, 0.5, 1)
+    assert theory.epsilon_max([4, 3, 2, 1], 0.5, 1) == theory.epsilon_max(np.array([1.0, 2.0, 3.0, 4.0]), 0.5, 1) == 3
+    with pytest.raises(UserError, match="masked"):
+        theory.epsilon_max(np.ma.array([1.0, 2.0], mask=[False, True]), 0.5, 1)
+
+
 @given(seed=st.integers(0, 1000))
 def test_errors_below_the_safe_radius_change_no_label(seed):
     rng = np.random.default_rng(seed)

@@ -135,8 +135,7 @@ def as_matrix(
     >>> as_matrix([[1, 2]], "X")
     array([[1., 2.]])
     """
-    if np.ma.is_masked(X):
-        raise UserError(f"{name} has {int(np.ma.getmaskarray(X).sum())} masked entries; fill or impute them.")
+    check_no_mask(X, name)
     try:
         X = np.asarray(X)
     except ValueError:
@@ -213,6 +212,12 @@ def check_no_overflow(X: Array, name: str, dtype: DTypeLike | None = None, *, al
             f"{name} is as {size} as {largest:.0e}, whose squares {how} in {dtype}; "
             "scale it to length 1 (feature.l2=true, dataset.semantics.l2=true)."
         )
+
+
+def check_no_mask(values: Any, name: str, remedy: str = "fill or impute them") -> None:
+    """Raise UserError if entries are masked: NumPy would take what lies under the mask."""
+    if np.ma.is_masked(values):
+        raise UserError(f"{name} has {int(np.ma.getmaskarray(values).sum())} masked entries; {remedy}.")
 
 
 def check_real(dtype: np.dtype[Any], name: str) -> None:

@@ -21,7 +21,7 @@ _MAX_SINKHORN = 1000
 def squared_distances(A: Array, B: Array) -> Array:
     """Squared Euclidean distances (L, M), at least 0, between the rows of A (L, q) and of B (M, q).
 
-    The arrays may be of any library of the array API standard.
+    The arrays may be of any library of the array API standard. Those of whole numbers give double precision.
 
     Examples
     --------
@@ -30,6 +30,7 @@ def squared_distances(A: Array, B: Array) -> Array:
     """
     xp = array_namespace(A, B)
     kind = xp.result_type(A, B)
+    kind = kind if xp.isdtype(kind, "real floating") else xp.float64
     # Both are shifted by the mean of B: far from the origin the squares would swallow their difference.
     origin = xp.mean(xp.astype(B, xp.float64, copy=False), axis=0)
     A, B = A - origin, B - origin
@@ -68,8 +69,10 @@ def unit_rows(Z: Array) -> Array:
 def scaled_near_one(Z: Array) -> Array:
     """Each row of Z times a power of two that brings its largest entry near 1, so that no square overflows.
 
-    Multiplication by a power of two is exact.
+    Multiplication by a power of two is exact. Whole numbers become double precision; NumPy would take half for bytes.
     """
+    if Z.dtype.kind != "f":
+        Z = Z.astype(np.float64)
     return np.ldexp(Z, -np.frexp(np.abs(Z).max(axis=1, keepdims=True, initial=0))[1])
 
 

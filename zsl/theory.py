@@ -64,8 +64,8 @@ def safe_radius(Z: Array) -> Array:
     >>> safe_radius(np.array([[0.0], [1.0], [3.0]]))
     array([0.5, 0.5, 1. ])
     """
-    class_distances(Z)  # checks Z
-    return nearest_other(np.asarray(Z)) / 2
+    class_distances(Z)  # checks the number of classes
+    return nearest_other(as_matrix(Z, "Z")) / 2
 
 
 def nearest_distance_cdf(R: Share, n_points: Count) -> float:
@@ -106,8 +106,14 @@ def epsilon_max(distances: Array, zeta: BelowOne, n_points: Count) -> float:
     3.0
     """
     check_arguments(epsilon_max, locals())
-    distances = np.sort(as_matrix(np.atleast_2d(np.asarray(distances)), "distances")[0])
-    if not len(distances) or distances[0] < 0:
+    if np.ndim(distances) != 1:
+        raise UserError(
+            f"distances has shape {np.shape(distances)}; one list is needed, as zsl.theory.class_distances makes it."
+        )
+    distances = np.sort(
+        as_matrix(distances[None] if isinstance(distances, np.ndarray) else [distances], "distances")[0]
+    )
+    if distances[0] < 0:
         raise UserError("distances are needed that are not negative; make them with zsl.theory.class_distances.")
     level = -math.expm1(math.log1p(-zeta) / n_points)
     # The margin covers levels that are a multiple of 1/m up to rounding.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from zsl.checks import Array
+from zsl.checks import Array, check_no_mask
 from zsl.data.dataset import ZeroShotData
 from zsl.data.readers.columns import NUMBER_COLUMNS
 from zsl.data.table import counting
@@ -38,11 +39,17 @@ def as_table(attributes: Any, where: str = "attributes") -> pd.DataFrame:
     if isinstance(attributes, pd.Series):
         attributes = attributes.to_dict()
     if isinstance(attributes, Mapping):
+        for name, row in attributes.items():
+            check_no_mask(row, f"the class {name!r} of {where}", "give NaN for what is unknown")
         lengths = {np.size(row) for row in attributes.values()}
         if len(lengths) > 1:
             raise UserError(f"{where} has rows of {min(lengths)} to {max(lengths)} values; give all classes as many.")
-        rows = {name: np.ravel(np.asarray(row, dtype=object)) for name, row in attributes.items()}
-        attributes = pd.DataFrame.from_dict(rows, orient="index")
+        columns = _labels_of_rows(attributes, where)
+        rows = {
+            name: np.ravel(np.asarray(row if columns is None else row.loc[columns], dtype=object))
+            for name, row in attributes.items()
+        }
+        attributes = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     if not isinstance(attributes, pd.DataFrame):
         raise UserError(
             f"{where} is needed: a DataFrame with a row for each class, or a mapping of class names to rows."
@@ -72,6 +79,22 @@ def as_table(attributes: Any, where: str = "attributes") -> pd.DataFrame:
     if infinite.any():
         raise UserError(f"the class {table.index[infinite.any(axis=1)][0]!r} has an infinite attribute; give a number.")
     return table
+
+
+def _labels_of_rows(rows: Mapping[Hashable, Any], where: str) -> pd.Index | None:
+    """The labels of the values where every row of a mapping is a Series, in the order of the first; else None."""
+    if not rows or not all(isinstance(row, pd.Series) for row in rows.values()):
+        return None
+    (first, one), *others = rows.items()
+    if not one.index.is_unique:
+        return None
+    for name, row in others:
+        if not row.index.is_unique or set(row.index) != set(one.index):
+            raise UserError(
+                f"the classes {first!r} and {name!r} of {where} have values of different attributes; give all classes "
+                "the same."
+            )
+    return one.index
 
 
 def of_data(data: ZeroShotData) -> pd.DataFrame:
@@ -157,6 +180,7 @@ def check_some_known(y: Any, classes: Iterable[Any]) -> None:
     UserError
         With some of the classes.
     """
+    check_no_mask(y, "y", "leave these images out")
     classes = list(classes)
     if len(y) and not set(np.asarray(y).tolist()) & set(classes):
         some = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
@@ -190,8 +214,8 @@ def chosen(table: pd.DataFrame, n_seen: int, classes: Classes) -> pd.DataFrame:
     Raises
     ------
     UserError
-        If there is no class to choose from, for a name that the table does not have, for something that is no list of
-        names, and as the functions for words and tables.
+        If there is no class to choose from, for a name that the table does not have or that the list has twice, for
+        something that is no list of names, and as the functions for words and tables.
     """
     if isinstance(classes, str):
         found = part(table, n_seen, classes)
@@ -204,7 +228,9 @@ def chosen(table: pd.DataFrame, n_seen: int, classes: Classes) -> pd.DataFrame:
         )
     else:
         names = list(classes)
-        for name in names:
+        for name, n in Counter(names).items():
+            if n > 1:
+                raise UserError(f"classes names {name!r} {n} times; name each class once.")
             if name not in table.index:
                 hint = did_you_mean(str(name), map(str, table.index))
                 raise UserError(f"the class {name!r} is not known{hint}; give its attributes in a table.")

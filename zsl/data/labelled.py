@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from zsl.checks import Array
+from zsl.checks import Array, check_no_mask
 from zsl.data.dataset import ZeroShotData
 from zsl.data.readers.columns import read_csv
 from zsl.data.readers.features import class_places, simple_name
@@ -54,8 +54,10 @@ def check_labelled(
         raise UserError(f"labelled should be a pair (X, y) with a class in y for {each}.")
     if not n:
         return None
+    check_no_mask(labelled[1], "labelled", "leave these images out")
     try:
-        X = features(labelled[0])
+        # A copy, because the caller may change its own.
+        X = np.array(features(labelled[0]))
     except UserError as error:
         raise UserError(f"labelled: {str(error).rstrip('.')}; correct the features of labelled.") from None
     seen = [*seen]

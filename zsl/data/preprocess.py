@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import FLOAT_DTYPES, check_is_fitted, validate_data
 
-from zsl.checks import Array, Count, NonNegative, Positive, check_fields
+from zsl.checks import Array, Count, NonNegative, Positive, check_fields, check_no_mask
 from zsl.data.chunked_columns import deviations, known_means, largest, means, principal_axes
 from zsl.data.dataset import ZeroShotData
 from zsl.errors import UserError
@@ -169,12 +169,14 @@ class Preprocess(TransformerMixin, BaseEstimator):
     def _rows(self, X: Any, *, reset: bool = False) -> Any:
         """X as a checked array, or as a ``dask.array``, whose chunks are checked where they lie."""
         if not is_chunked(X):
+            check_no_mask(X, "X", "mark missing values by NaN, as X.filled(numpy.nan) does")
             return validate_data(
                 self, X, dtype=FLOAT_DTYPES, ensure_all_finite="allow-nan", reset=reset,
                 ensure_min_samples=int(reset),
             )  # fmt: skip
         X = by_rows(X, "X")
         if reset:
+            self.__dict__.pop("feature_names_in_", None)
             self.n_features_in_ = X.shape[1]
         elif X.shape[1] != self.n_features_in_:
             raise UserError(f"X has {X.shape[1]} columns where {self.n_features_in_} are needed.")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zsl.checks import Array
+from zsl.checks import Array, check_no_mask
 from zsl.errors import UserError
 from zsl.evaluation.metrics import check_scores_labels
 
@@ -187,6 +187,7 @@ def harmonic_mean(a: Array | float, b: Array | float) -> Array:
 
 def _images(scores: Array, y: Array, is_seen_class: Array) -> _Images:
     scores, y = check_scores_labels(scores, y)
+    check_no_mask(is_seen_class, "is_seen_class", "say of every class whether it is seen")
     is_seen_class = np.asarray(is_seen_class)
     if is_seen_class.dtype != bool or is_seen_class.shape != (scores.shape[1],):
         raise UserError(

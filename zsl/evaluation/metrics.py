@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zsl.checks import Array, Count, as_matrix, check_value
+from zsl.checks import Array, Count, as_matrix, check_no_mask, check_value
 from zsl.errors import UserError
 
 
@@ -37,6 +37,7 @@ def check_labels(y: Any, n_images: int, n_classes: int, *, unknown: bool = False
     UserError
         If there is not one label for each image, or labels are not integers or not among the classes.
     """
+    check_no_mask(y, "labels", "leave these images out")
     try:
         y = np.asarray(y)
     except ValueError:

@@ -68,7 +68,7 @@ def soft_assignment(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = 
 
 
 def entropy(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
-    """Entropy (L,) of :func:`soft_assignment`, 0..log M in nats; the arguments are the same.
+    """Entropy (L,) of :func:`soft_assignment`, 0..log M in nats; the arguments and errors are the same.
 
     Examples
     --------
@@ -76,6 +76,11 @@ def entropy(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student
     array([0.693])
     """
     _check(rho, kernel)
+    return entropies(*attribute_pair(Z_hat, Z_unseen), rho, kernel)
+
+
+def entropies(Z_hat: Array, Z_unseen: Array, rho: float, kernel: Kernel = "student") -> Array:
+    """:func:`entropy` of no image or more; the arguments are not checked."""
     here = current()
     classes, parts = here.put(Z_unseen), row_blocks(len(Z_hat), len(Z_unseen)) or [slice(0)]
     found = (_entropy(log_assignment(here.put(Z_hat[rows]), classes, rho, kernel)) for rows in parts)

@@ -95,7 +95,7 @@ class Inference(BaseEstimator):
         if labels == "transductive":
             # The mixture relies on the base scores, which are CLIP's; names by a Gaussian process ignore them.
             labels = "mixture" if getattr(model, "one_space", False) else "naming"
-        return attributes, labels
+        return rules.by_name("attributes", attributes), rules.by_name("labels", labels)
 
     def check(self, model: Any) -> None:
         """Refuse rules that do not exist, settings out of range, and pairs of rules that do not fit the model.

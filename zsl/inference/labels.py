@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zsl.checks import Array, as_matrix, check_no_overflow
+from zsl.checks import Array, as_matrix, check_no_mask, check_no_overflow
 from zsl.errors import UserError
 from zsl.inference.blocks import Scores
 from zsl.inference.rules import label_rule
@@ -143,6 +143,7 @@ def checked_labels(labelled: Any, n: int, M: int) -> Array:
     """
     if labelled is None:
         return np.full(n, -1)
+    check_no_mask(labelled, "labelled", "give -1 where there is no label")
     found = np.asarray(labelled)
     if found.shape != (n,) or found.dtype.kind not in "iu" or (n and (found.min() < -1 or found.max() >= M)):
         raise UserError(

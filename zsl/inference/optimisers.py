@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from zsl.checks import Array
-from zsl.inference.entropy import Kernel, entropy, entropy_gradient, log_mean_assignment
+from zsl.inference.entropy import Kernel, entropies, entropy_gradient, log_mean_assignment
 from zsl.sparse.problem import row_objectives, scale
 from zsl.sparse.stacked import StackedCoder
 
@@ -84,7 +84,7 @@ class AwareProblem:
 
     def entropy(self, A: Array) -> Array:
         """(L,) the entropy at codes A (L, r)."""
-        return entropy(self.stretch[:, None] * (A @ self.Dz), self.Z_unseen, self.rho, self.kernel)
+        return entropies(self.stretch[:, None] * (A @ self.Dz), self.Z_unseen, self.rho, self.kernel)
 
     def log_mean_at(self, A: Array) -> Array:
         """(M,) logarithm of the weighted mean assignment at codes A (L, r)."""

@@ -205,13 +205,24 @@ def find(kind: Kind, rule: str | Callable[..., Any]) -> Rule:
     Raises
     ------
     UserError
-        If no rule has this name; the sentence names those there are.
+        If no rule has this name; the sentence names those there are. For a function with the name of another rule,
+        because stages and settings go by names.
     """
-    if callable(rule):
-        return getattr(rule, "rule", None) or Rule(rule.__name__, rule)
     known = rules(kind)
+    if callable(rule):
+        found = getattr(rule, "rule", None) or Rule(rule.__name__, rule)
+        if found.name == NATIVE or (found.name in known and known[found.name].function is not found.function):
+            raise UserError(
+                f"inference.{kind} is a function called {found.name}, as a rule of zsl is; give it another name."
+            )
+        return found
     if rule not in known:
         raise UserError(
             f"inference.{kind}={rule} does not exist; it may be: {', '.join(known)}, or package.module.function."
         )
     return known[rule]
+
+
+def by_name(kind: Kind, rule: str | Callable[..., Any]) -> Any:
+    """The name of a rule of zsl that is given as a function, which is then the same rule; anything else as it is."""
+    return rule if isinstance(rule, str) else next((n for n, r in rules(kind).items() if r.function is rule), rule)

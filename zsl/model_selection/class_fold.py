@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from zsl.checks import Array
+from zsl.checks import Array, check_no_mask
 from zsl.errors import UserError
 
 
@@ -43,6 +43,7 @@ class ClassFold(BaseEstimator):
         UserError
             If there are fewer classes than folds.
         """
+        check_no_mask(y, "y", "leave these images out")
         classes, codes = np.unique(np.asarray(y), return_inverse=True)
         if not 2 <= self.n_splits <= len(classes):
             raise UserError(

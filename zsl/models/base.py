@@ -7,10 +7,12 @@ Derive a model of your own from :class:`InductiveModel`: it is a dataclass of se
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol, Self, TypeVar
 
+import joblib
 import numpy as np
 from sklearn.base import BaseEstimator
 
@@ -150,11 +152,23 @@ def fit_all(models: Sequence[Any], X: Array, y: Array, Z: Array, Z_unseen: Array
 
 def alike(members: Iterable[int], parts: Callable[[int], Iterable[Any]]) -> list[list[int]]:
     """Group members whose parts are estimators of one class with equal settings, in the order of the first ones."""
-    groups: dict[str, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for i in members:
-        key = [(type(p), sorted(p.get_params().items()) if hasattr(p, "get_params") else id(p)) for p in parts(i)]
-        groups.setdefault(repr(key), []).append(i)
+        groups.setdefault(tuple(settings_key(part) for part in parts(i)), []).append(i)
     return list(groups.values())
+
+
+def settings_key(estimator: Any) -> Hashable:
+    """What estimators of one class with equal settings have in common, and no others; of another object, itself."""
+    if not hasattr(estimator, "get_params"):
+        return id(estimator)
+    settings = sorted(estimator.get_params().items())
+    try:
+        # repr leaves out the middle of long lists and arrays, and the last digits of numbers in arrays.
+        return type(estimator), joblib.hash(settings)
+    except Exception:  # whatever a function or a class without a place in a module raises
+        with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
+            return type(estimator), repr(settings)
 
 
 def check_model(model: Any) -> None:

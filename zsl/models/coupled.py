@@ -194,6 +194,8 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
             that is damaged or cannot be written.
         """
         check_fields(self)
+        for name in ("objective_", "gap_", "objective_x_", "objective_z_", "gap_x_", "gap_z_"):  # of another coupling
+            self.__dict__.pop(name, None)
         X, y, Z, Z_unseen = self._checked(X, y, Z, Z_unseen)
         checkpoint = self._checkpoint(X, y, Z, Z_unseen)
         rng = np.random.default_rng(self.seed)
@@ -259,8 +261,8 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
             Negative squared distances from the predicted attributes to those of the classes.
         """
         check_fitted(self, "Dz_")
-        Z = self.Z_unseen_ if class_attributes is None else as_matrix(class_attributes, "class_attributes")
-        check_no_overflow(Z, "class_attributes")
+        Z = self.Z_unseen_ if class_attributes is None else class_attributes
+        check_no_overflow(Z := as_matrix(Z, "class_attributes", n_columns=self.Dz_.shape[1]), "class_attributes")
         return -squared_distances(self.predict_attributes(X), Z)
 
     def _encode(self, X: Array, D: Array, init: Array | None = None, rough: float = 0.0) -> Codes:
@@ -284,8 +286,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
     def _checkpoint(self, X: Array, y: Array, Z: Array, Z_unseen: Array) -> Checkpoint | None:
         if self.checkpoint is None:
             return None
-        names = [f.name for f in dataclasses.fields(self) if f.init]
-        about = {name: getattr(self, name) for name in names if name not in _NO_CHANGE}
+        about = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init and f.name not in _NO_CHANGE}
         # The fields of the state count too, so a checkpoint of another version belongs to another problem.
         about["state"] = [f.name for f in dataclasses.fields(State)]
         arrays = [*X.each(hashed), y, Z, Z_unseen] if isinstance(X, Chunks) else [X, y, Z, Z_unseen]

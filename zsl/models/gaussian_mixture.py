@@ -103,6 +103,16 @@ def class_variances(X: Array, y: Array) -> Array:
     return np.maximum(class_means(X**2, y) - class_means(X, y) ** 2, 0)
 
 
+def positive(variances: Array, seen: Array) -> Array:
+    """Variances (M, d) with the smallest positive one in place of those that are not positive.
+
+    If none is, it is the mean of the variances (C, d) of the seen classes, or 1 where that is zero.
+    """
+    usable = variances[variances > 0]
+    least = usable.min() if usable.size else seen.mean() or 1.0
+    return np.where(variances > 0, variances, least)
+
+
 def within_scale(X: Array, variances: Array) -> float:
     """Square root of the mean within-class variance; of the mean square of X where no class has any spread."""
     mean = float(variances.mean())

@@ -10,7 +10,7 @@ import numpy as np
 from zsl.checks import Array, Count, NonNegative
 from zsl.linalg import class_means, ridge
 from zsl.models.base import GridCache, InductiveModel
-from zsl.models.gaussian_mixture import class_variances, fit_mixture, log_densities, within_scale
+from zsl.models.gaussian_mixture import class_variances, fit_mixture, log_densities, positive, within_scale
 from zsl.models.kernel_ridge import decompose, kernel
 from zsl.models.transductive import EVERY_CLASS, TransductiveModel
 
@@ -46,7 +46,8 @@ class GFZSL(InductiveModel):
     eps : float >= 0
         Added to variances before the logarithm; published are 1e-3 (AwA2, SUN) and 1e-4 (CUB).
     reg : float >= 0
-        Added to predicted variances.
+        Added to predicted variances. With 0, variances of 0, as pooled ones of constant features, become the smallest
+        positive one.
     kernel : "polynomial" or "linear"
     variances : "regressed" or "pooled"
         ``pooled`` gives every class the variances of the seen images about their class means; this option is ours.
@@ -90,7 +91,9 @@ class GFZSL(InductiveModel):
         # A class without spread has no logarithm of its variances.
         logarithms = np.log(np.maximum(V + self.eps, np.finfo(np.float64).tiny))
         self.variance_coefficients_ = ridge(K, logarithms, self.gamma_variance)
-        self.pooled_ = np.bincount(y) @ V / len(y)
+        pooled, largest = np.bincount(y) @ V / len(y), np.abs(X).max(axis=0) / self.scale_
+        # The variance of a constant feature is zero but for rounding.
+        self.pooled_ = np.where(pooled > 1e-24 * largest**2, pooled, 0.0)
 
     def gaussians(self, S: Array) -> tuple[Array, Array]:
         """Predicted means and variances, both (C, p), of classes with attributes S (C, q), for scaled features."""
@@ -101,8 +104,8 @@ class GFZSL(InductiveModel):
         return means, np.exp(np.clip(K @ self.variance_coefficients_, -_RANGE, _RANGE))
 
     def _classify(self, X: Array, means: Array, variances: Array, dtype: np.dtype) -> Array:
-        # Without any spread the nearest mean wins.
-        variances = variances + self.reg if (variances + self.reg).all() else np.ones_like(variances)
+        # Where nothing has any spread all variances are 1, and the nearest mean wins.
+        variances = positive(variances + self.reg, variances)
         return log_densities(X, means, variances).astype(dtype, copy=False)
 
     def _scores(self, X: Array, S: Array) -> Array:

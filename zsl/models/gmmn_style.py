@@ -26,7 +26,7 @@ class GMMNStyle(InductiveModel):
 
     In the brackets is the squared maximum mean discrepancy between N images x_i of seen class c and G generated ones.
     The generator g has one hidden layer of leaky rectifiers; its input are the attributes s_c (q,) and standard normal
-    noise e (d,). Adam takes one step for each class in turn, on at most ``batch_size`` images of it and as many
+    noise e (d,). Adam takes one step for each class in turn, on at most ``batch_size`` images of it and ``batch_size``
     generated ones. The bandwidths w are 1/4, 1/2, 1, 2 and 4 times the root mean square distance of training images.
 
     Parameters

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from zsl.checks import Array, NonNegative
 from zsl.errors import UserError
 from zsl.linalg import class_means, shares_of
-from zsl.models.base import GridCache, InductiveModel
+from zsl.models.base import GridCache, InductiveModel, settings_key
 
 Block = tuple[int, int | None]
 
@@ -100,7 +100,7 @@ class LateFusion(InductiveModel):
                 return member, float(np.sqrt(member.scores(images, seen).var(axis=1).mean())) or 1.0
 
             # A grid of weights needs each view's model once.
-            fitted.append(shared((repr(self.member), columns, attributes), fit))
+            fitted.append(shared((settings_key(self.member), columns, attributes), fit))
         self.views_ = views
         self.members_, self.deviations_ = [member for member, _ in fitted], np.array([d for _, d in fitted])
 

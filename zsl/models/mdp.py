@@ -10,7 +10,7 @@ import numpy as np
 from zsl.checks import Array, Count, NonNegative
 from zsl.linalg import class_means, principal_directions, squared_distances
 from zsl.models.base import GridCache
-from zsl.models.gaussian_mixture import class_variances, fit_mixture, k_means, log_densities, within_scale
+from zsl.models.gaussian_mixture import class_variances, fit_mixture, k_means, log_densities, positive, within_scale
 from zsl.models.transductive import EVERY_CLASS, TransductiveModel
 from zsl.sparse import sparse_encode
 
@@ -118,13 +118,3 @@ class MDP(TransductiveModel):
         both -= both.mean(axis=0)
         both = both @ principal_directions(both)[:, -self.n_components :]
         return both[: len(self.X_)], both[len(self.X_) :]
-
-
-def positive(variances: Array, seen: Array) -> Array:
-    """Variances (M, d) with the smallest positive one in place of those that are not positive.
-
-    If none is, it is the mean of the variances (C, d) of the seen classes, or 1 where that is zero.
-    """
-    usable = variances[variances > 0]
-    least = usable.min() if usable.size else seen.mean() or 1.0
-    return np.where(variances > 0, variances, least)

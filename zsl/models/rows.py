@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from zsl.checks import Array, as_matrix, check_finite, check_no_overflow, check_real
+from zsl.checks import Array, as_matrix, check_finite, check_no_mask, check_no_overflow, check_real
 from zsl.errors import UserError
 from zsl.sparse.chunks import Chunks, is_chunked
 
@@ -37,7 +37,8 @@ class Rows:
         return int(self.shape[0])
 
     def __getitem__(self, which: Any) -> Array:
-        X = np.ascontiguousarray(self.source[which], dtype=self.dtype)
+        check_no_mask(part := self.source[which], self.name)
+        X = np.ascontiguousarray(part, dtype=self.dtype)
         check_finite(X, self.name, which.start or 0 if isinstance(which, slice) else 0)
         if X.size:
             check_no_overflow(X, self.name, allow_tiny=True)
@@ -61,7 +62,8 @@ def check_training(
     Returns
     -------
     X, y, Z, Z_unseen
-        The matrices in the dtype of X.
+        The matrices in the dtype of X. ``y`` and ``Z_unseen`` are copies, because models keep them and the caller may
+        change its own.
 
     Raises
     ------
@@ -83,7 +85,8 @@ def check_training(
     for matrix, name in ((X, "X"), (Z, "Z"), (Z_unseen, "Z_unseen")):
         if not isinstance(matrix, Rows | Chunks):
             check_no_overflow(matrix, name, X.dtype)
-    Z, Z_unseen = Z.astype(X.dtype, copy=False), Z_unseen.astype(X.dtype, copy=False)
+    Z, Z_unseen = Z.astype(X.dtype, copy=False), Z_unseen.astype(X.dtype)
+    check_no_mask(y, "y", "leave these images out")
     try:
         y = np.asarray(y)
     except ValueError:
@@ -98,4 +101,4 @@ def check_training(
             f"y holds {y.min()} to {y.max()}; it must number the seen classes 0..C-1 without gaps, "
             "each with at least one image."
         )
-    return X, y, Z, Z_unseen
+    return X, y.astype(np.int64), Z, Z_unseen

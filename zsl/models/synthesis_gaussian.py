@@ -10,6 +10,7 @@ import numpy as np
 from zsl.checks import Array, Fraction, Positive
 from zsl.linalg import class_means, ridge, spectrum, squared_distances
 from zsl.models.base import GridCache, InductiveModel
+from zsl.models.gaussian_mixture import class_variances, log_densities
 
 # Variances of predicted Gaussians stay above this share of the mean one.
 _FLOOR = 1e-3
@@ -73,7 +74,7 @@ class SynthesisGaussian(InductiveModel):
             # If no class has any spread, distances stay Euclidean.
             self.whiten_ = V / np.sqrt(np.maximum(e, _FLOOR * e.mean()) if e.mean() > 0 else np.ones_like(e))
         else:
-            V = shared("variances", lambda: class_means(X.astype(np.float64) ** 2, y) - M**2)
+            V = shared("variances", lambda: class_variances(X.astype(np.float64), y))
             mean = V.mean(axis=0)
             V = (1 - self.shrinkage) * V + self.shrinkage * mean.mean()
             L = np.log(np.maximum(V, _FLOOR * max(mean.mean(), 1e-300)))
@@ -85,11 +86,8 @@ class SynthesisGaussian(InductiveModel):
         if self.covariance == "pooled":
             scores = -0.5 * squared_distances(X @ self.whiten_, S @ self.B_ @ self.whiten_)
         else:
-            L, M = self.log_variance_ + S @ self.L_, S @ self.B_
-            precision = np.exp(-L)
-            # Three matrix products give the sums of (x - m)^2 w without a tensor (L, C, p).
-            squares = (X**2) @ precision.T - 2 * X @ (precision * M).T + (precision * M**2).sum(axis=1)
-            scores = -0.5 * (squares + L.sum(axis=1))
+            variances = np.exp(self.log_variance_ + S @ self.L_)
+            scores = log_densities(X, S @ self.B_, variances) + 0.5 * X.shape[1] * np.log(2 * np.pi)
         return scores.astype(self.dtype_, copy=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from zsl.errors import UserError
 from zsl.models.base import InductiveModel
 
 TRANSDUCTIVE = "unlabelled test images"
@@ -33,3 +34,10 @@ class TransductiveModel(InductiveModel):
     def information(self) -> tuple[str, ...]:
         """What scores use beyond the image itself: the other test images, and assumptions on them."""
         return (TRANSDUCTIVE, *self.assumes)
+
+    def check_by_chunk(self) -> None:
+        """Refuse to score images chunk by chunk: each chunk would be taken for all test images."""
+        raise UserError(
+            f"X is a dask.array, and {type(self).__name__} looks at all test images together; give an array in memory "
+            "(X.compute()), or use an inductive model."
+        )
