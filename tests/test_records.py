@@ -54,11 +54,17 @@ def test_what_changes_no_number_changes_no_digest(override):
         "seed=1", "model.lam=0.1", "solver.tol=1e-3", "inference.aware.rho=2", "inference=aaw", "feature.pca=5",
         "model.init=random", "dataset.semantics.l2=false", "dataset.shuffle_attributes=1", "dataset.seed=3",
         "split.seed=1 split=random", "tune=class_cv tune.grid={model.lam:[1]}", "subset.images=3",
-        "evaluation.calibrate=true",
+        "evaluation.calibrate=true", "evaluation.imbalance=2",
     ],
 )  # fmt: skip
 def test_what_changes_the_result_changes_the_digest(overrides):
     assert digest(*overrides.split()) != digest()
+
+
+def test_the_seed_that_draws_unequal_classes_counts_where_they_are_drawn():
+    assert digest("evaluation.imbalance=2", "subset.seed=1") != digest("evaluation.imbalance=2")
+    assert digest("evaluation.imbalance=2", "subset.seed=0") == digest("evaluation.imbalance=2")
+    assert digest("subset.seed=1") == digest()
 
 
 def test_the_models_own_grid_counts_when_it_is_tried():

@@ -94,6 +94,9 @@ def digest(config: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     }
     if "labelled" in data:
         settings["data"]["labelled"] = data["labelled"]
+    part = config["subset"]
+    if config["evaluation"].get("imbalance") is not None and part["seed"] != config["seed"]:
+        settings["evaluation"] = {**config["evaluation"], "seed": part["seed"]}  # it draws the unequal classes
     text = json.dumps(_canonical(settings), sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
