@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from zsl import ZeroShotClassifier, compose, run
+from zsl.data.dataset import ZeroShotData
 from zsl.data.readers.tables import write_class_csv
+from zsl.data.splits import random
+from zsl.data.table import ImageTable
 from zsl.errors import UserError, atomic
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
@@ -92,6 +95,24 @@ def test_the_same_data_in_another_folder_is_the_same_run(tmp_path, rng):
     assert in_folder("two", X) == first
     X[0, 0] += 1
     assert in_folder("three", X) != first
+
+
+def test_marks_of_missing_values_and_kinds_of_attributes_count(rng):
+    Z, setup = rng.random((6, 4)), checked(compose(QUICK))
+
+    def of(**more):
+        X, y = np.arange(60.0).reshape(30, 2), np.repeat(np.arange(6), 5)
+        table = ImageTable("toy", "raw", X, y, tuple("abcdef"), Z, **more)
+        return result.digest(setup.config, ZeroShotData.from_table(table, random(table, n_unseen=2)).identity)
+
+    def missing(*place):
+        marks = np.zeros(Z.shape, bool)
+        marks[place] = True
+        return marks
+
+    assert len({of(), of(missing=missing(0, 0)), of(missing=missing(1, 1))}) == 3
+    assert of() == of(missing=np.zeros(Z.shape, bool))
+    assert len({of(), of(attribute_blocks=(1, 3)), of(attribute_blocks=(2, 2))}) == 3
 
 
 def test_a_path_from_python_is_recorded_as_text(tmp_path):
