@@ -150,6 +150,28 @@ def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch):
         run(compose([*overrides, "seed=1"]), day / "third")
 
 
+def test_a_run_that_was_skipped_for_two_cells_is_one_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(compose(QUICK), Path("multirun/first"))
+    cfg = compose([*QUICK, "skip_existing=true"])
+    cfg.experiment, cfg.cell = "table1", "a"
+    run(cfg, Path("multirun/second"))
+    found = read_records(Path("multirun"))
+    assert found["cell"].fillna("").tolist() == ["", "a"]
+    assert len(found.drop_duplicates("folder")) == 1
+
+
+def test_a_result_takes_the_place_of_what_earlier_runs_left_in_its_folder(tmp_path):
+    there, here = tmp_path / "there", tmp_path / "here"
+    run(compose([*QUICK, f"output_dir={tmp_path}"]), there)
+    run(compose([*QUICK, f"output_dir={tmp_path}", "skip_existing=true"]), here)
+    assert (here / "skipped.json").is_file()
+    (here / "predictions.npz").write_bytes(b"of a run that was killed before its result was written")
+    run(compose([*QUICK, "seed=1"]), here)
+    assert not (here / "predictions.npz").exists()
+    assert [Path(folder) for folder in read_records(here)["folder"]] == [here]
+
+
 def test_an_unfinished_run_is_done_again(tmp_path, monkeypatch):
     overrides = [*QUICK, f"output_dir={tmp_path}", "skip_existing=true"]
     with monkeypatch.context() as broken:
