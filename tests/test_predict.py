@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from copy import copy
 
 import numpy as np
 import pandas as pd
@@ -50,6 +51,17 @@ def test_classes_that_cannot_be_chosen_from(trained, classes, new, message):
     new = {raw.unseen_names[0] if k == "KNOWN" else k: v for k, v in new.items()} if new else None
     with pytest.raises(UserError, match=message):
         rank(classifier, raw.X_unseen, classes, new)
+
+
+def test_a_new_class_that_answers_would_call_as_a_known_one_is_refused(trained):
+    """Answers are text, so that the number 7 and the text "7" would be one class, with the score of either."""
+    *_, raw, classifier = trained
+    named = copy(classifier)
+    named.attributes_ = classifier.attributes_.set_axis(range(len(classifier.attributes_)))
+    for new in ("7", 7):
+        with pytest.raises(UserError, match=r"the new class '?7'? is known already"):
+            rank(named, raw.X_unseen, "all", {new: np.zeros(20)})
+    assert rank(named, raw.X_unseen, "all", {"x": np.zeros(20)}).class_names[-1] == "x"
 
 
 # --- the command -------------------------------------------------------------------------------------------------
