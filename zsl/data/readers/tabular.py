@@ -15,11 +15,11 @@ from zsl.checks import Array
 from zsl.data.cache import Folder
 from zsl.data.readers.chunked import read_zarr
 from zsl.data.readers.columns import Columns, number_columns, read_csv, without_numbering
-from zsl.data.readers.features import NAME_KEYS, as_float32
+from zsl.data.readers.features import NAME_KEYS, as_float32, named_labels
 from zsl.data.readers.files import as_text, need, read_lines, read_npy, read_npz, reading
 from zsl.data.readers.tables import class_semantics, image_semantics, read_class_table
 from zsl.data.splits import hold_out, named_classes
-from zsl.data.table import ImageTable, first_repeated
+from zsl.data.table import ImageTable
 from zsl.errors import UserError, did_you_mean
 
 _LABEL_COLUMNS = ("label", "class", "class_name", "labels")
@@ -234,16 +234,7 @@ def _from_arrays(path: Path, labelled: bool) -> dict[str, Array]:
                 raise UserError(
                     f"{path}: labels are numbers and there are no 'class_names' that they could count; store names."
                 )
-            names = as_text(stored["class_names"], path, "class_names")
-            repeated = first_repeated(names.tolist())
-            if repeated is not None:
-                raise UserError(f"{path}: class_names has {repeated!r} more than once; give each class its own name.")
-            whole = labels.dtype.kind in "iuf" and bool((labels == np.floor(labels)).all())
-            if not whole or (labels < 1).any() or (labels > len(names)).any():
-                raise UserError(
-                    f"{path}: labels must be whole numbers from 1 to {len(names)}, the number of class_names."
-                )
-            labels = names[labels.astype(np.int64) - 1]
+            labels = named_labels(labels, stored["class_names"], path)
         out["labels"] = as_text(labels, path, "labels")
     return out | {key: as_text(stored[key], path, key) for key in ("network", "files") if key in stored}
 
