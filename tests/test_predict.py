@@ -89,6 +89,24 @@ def test_files_of_features(trained, tmp_path, capsys, suffix):
     assert lines[1].startswith("0.jpg," if suffix == ".npz" else "1,")
 
 
+def test_columns_in_another_order_than_training_had_are_refused(tmp_path, rng, capsys):
+    Z, y = rng.standard_normal((6, 4)), np.repeat(np.arange(6), 5)
+    write_class_csv(tmp_path / "classes.csv", list("uvwxyz"), list("pqrs"), Z)
+    frame = pd.DataFrame(Z[y] + rng.standard_normal((30, 4)) / 9, columns=["d", "c", "b", "a"])
+    frame.assign(label=np.array([*"uvwx", "?", "?"])[y]).to_csv(tmp_path / "images.csv", index=False)
+    files = [f"dataset.features={tmp_path / 'images.csv'}", f"dataset.attributes={tmp_path / 'classes.csv'}"]
+    quick = ["model=eszsl", "inference=own", "tracking=none", "figures=false"]
+    run(compose(["dataset=tabular", *files, *quick]), tmp_path / "run")
+    frame[list("abcd")].to_csv(tmp_path / "other.csv", index=False)
+    assert main([str(tmp_path / "run"), str(tmp_path / "other.csv")]) == 1
+    assert "has the columns a, b, c, d, which are not those of training's features" in capsys.readouterr().err
+    for same in ("same.csv", "same.parquet"):  # with labels or without
+        getattr(frame, f"to_{same.rpartition('.')[2]}")(tmp_path / same, index=False)
+        assert main([str(tmp_path / "run"), str(tmp_path / same)]) == 0
+    np.save(tmp_path / "nameless.npy", frame.to_numpy())
+    assert main([str(tmp_path / "run"), str(tmp_path / "nameless.npy")]) == 0
+
+
 def test_json_and_new_classes_from_a_file(trained, tmp_path):
     folder, _, raw, _ = trained
     np.save(tmp_path / "x.npy", raw.X_unseen)

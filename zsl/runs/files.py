@@ -76,6 +76,7 @@ def _about(result: Result, data: Any, config: Mapping[str, Any]) -> dict[str, An
         "feature": data.feature,
         "split": data.split,
         "network": data.key.get("provenance", {}).get("network") or "",
+        "column_order": data.key.get("provenance", {}).get("column_order") or "",
         "encoder": data.key.get("provenance", {}).get("encoder") or {},
         "digest": result.digest,
         "versions": result.versions,
