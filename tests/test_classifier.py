@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from conftest import models
 from zsl import CoupledDictionaries, UserError, ZeroShotClassifier, compose, run
+from zsl.data.class_table import as_table, chosen
 from zsl.data.preprocess import Preprocess
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
@@ -369,3 +370,11 @@ def test_a_model_that_cannot_be_saved_says_so_and_is_recorded(tmp_path, monkeypa
     assert "cannot be saved" in caplog.text
     assert (tmp_path / "results.json").is_file()
     assert not (tmp_path / "model.skops").exists()
+
+
+def test_classes_to_choose_from_are_named_once():
+    """Twice in the list, a class would take part twice in rules that divide the images among the classes."""
+    table = as_table({"fox": [0, 1], "owl": [1, 0], "cow": [1, 1]})
+    assert list(chosen(table, 1, ["cow", "owl"]).index) == ["cow", "owl"]
+    with pytest.raises(UserError, match="classes names the class 'owl' more than once"):
+        chosen(table, 1, ["owl", "cow", "owl"])

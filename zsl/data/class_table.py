@@ -190,8 +190,8 @@ def chosen(table: pd.DataFrame, n_seen: int, classes: Classes) -> pd.DataFrame:
     Raises
     ------
     UserError
-        If there is no class to choose from, for a name that the table does not have, for something that is no list of
-        names, and as the functions for words and tables.
+        If there is no class to choose from, for a name that the table does not have or that stands twice, for something
+        that is no list of names, and as the functions for words and tables.
     """
     if isinstance(classes, str):
         found = part(table, n_seen, classes)
@@ -209,6 +209,9 @@ def chosen(table: pd.DataFrame, n_seen: int, classes: Classes) -> pd.DataFrame:
                 hint = did_you_mean(str(name), map(str, table.index))
                 raise UserError(f"the class {name!r} is not known{hint}; give its attributes in a table.")
         found = table.loc[names]
+        repeated = found.index[found.index.duplicated()]
+        if len(repeated):
+            raise UserError(f"classes names the class {repeated[0]!r} more than once; name each class once.")
     if not len(found):
         raise UserError("there is no class to choose from; add some, or take those of training.")
     return found
