@@ -1,5 +1,8 @@
 """The command ``zsl ask``."""
 
+from argparse import Namespace
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import zsl
 from test_labelled import RUN, as_read, csv_of, labels_of_digits
 from zsl.ask.__main__ import main
-from zsl.ask.images import ImageFiles
+from zsl.ask.images import ImageFiles, read_images
 from zsl.data.labelled import set_aside, without
 from zsl.errors import UserError
 from zsl.experiment.loading import load
@@ -81,6 +84,15 @@ def test_answers_decide_what_clusters_are_called(run_of_digits, tmp_path, capsys
     ask(capsys, run_of_digits, "--answers", tmp_path / "wrong.csv", "--to", tmp_path)
     found = pd.read_csv(tmp_path / "predictions.csv", dtype=str)
     assert (found["predicted"] == found["true"].map(other)).mean() > 0.95
+
+
+def test_true_classes_may_differ_in_blanks_and_capitals(tmp_path):
+    """As in ``zsl predict --evaluate``; images of such a class counted as of unknown class without a word."""
+    X = np.arange(12.0).reshape(4, 3)
+    np.savez(tmp_path / "x.npz", features=X, labels=np.array(["Polar_Bear", "cat", "cow", "?"]))
+    classifier = SimpleNamespace(classes_=["polar bear", "cat"], about_={}, n_features_in_=3, labelled_=None)
+    images = read_images(tmp_path, classifier, Namespace(input=tmp_path / "x.npz", truth=True))
+    assert images.y.tolist() == [0, 1, -1, -1]
 
 
 def test_truth_as_the_answers(run_of_digits, tmp_path, capsys):

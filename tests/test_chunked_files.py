@@ -36,6 +36,9 @@ def test_features_are_opened_from_every_kind_of_file(tmp_path):
         assert isinstance(opened, da.Array), name
         assert_array_equal(opened.compute(), X, err_msg=name)
     assert read_names(tmp_path / "x.zarr").tolist() == ["cat", "dog"] * 25
+    group["labels"][:] -= 1  # counted from 0, the first class would become the last
+    with pytest.raises(UserError, match="labels must be whole numbers from 1 to 2, the number of class_names"):
+        read_names(tmp_path / "x.zarr")
     zarr.create_array(tmp_path / "bare.zarr", data=X)
     assert_array_equal(open_features(tmp_path / "bare.zarr").compute(), X)
     assert read_names(tmp_path / "bare.zarr") is None

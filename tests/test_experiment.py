@@ -21,6 +21,7 @@ from zsl.evaluation import evaluate
 from zsl.experiment.loading import load, load_dataset
 from zsl.inference import nearest
 from zsl.models import CoupledDictionaries
+from zsl.runs import status as records
 
 QUIET = ["tracking=none"]
 
@@ -205,6 +206,12 @@ def test_a_finished_run_of_other_settings_is_not_replaced(tmp_path):
         run(compose([*quick, "model.gamma=3.0"]), tmp_path)
     assert json.loads((tmp_path / "results.json").read_text())["digest"] == first.digest
     run(compose(quick), tmp_path)  # the same run again
+    # Nor is it by a third run, after one that was killed or refused has written its status into the folder.
+    status = json.loads((tmp_path / "status.json").read_text())
+    records.write(tmp_path / "status.json", {**status, "status": "FAILED", "digest": None})
+    with pytest.raises(UserError, match="holds a finished run of other settings or data"):
+        run(compose([*quick, "model.gamma=3.0"]), tmp_path)
+    assert json.loads((tmp_path / "results.json").read_text())["digest"] == first.digest
     # A result that is elsewhere already is no reason to refuse.
     other = compose([*quick, "model.gamma=3.0", f"output_dir={tmp_path}"])
     run(other, tmp_path / "other")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from copy import copy
 
 import numpy as np
 import pandas as pd
@@ -52,6 +53,17 @@ def test_classes_that_cannot_be_chosen_from(trained, classes, new, message):
         rank(classifier, raw.X_unseen, classes, new)
 
 
+def test_a_new_class_that_answers_would_call_as_a_known_one_is_refused(trained):
+    """Answers are text, so that the number 7 and the text "7" would be one class, with the score of either."""
+    *_, raw, classifier = trained
+    named = copy(classifier)
+    named.attributes_ = classifier.attributes_.set_axis(range(len(classifier.attributes_)))
+    for new in ("7", 7):
+        with pytest.raises(UserError, match=r"the new class '?7'? is known already"):
+            rank(named, raw.X_unseen, "all", {new: np.zeros(20)})
+    assert rank(named, raw.X_unseen, "all", {"x": np.zeros(20)}).class_names[-1] == "x"
+
+
 # --- the command -------------------------------------------------------------------------------------------------
 
 
@@ -75,6 +87,24 @@ def test_files_of_features(trained, tmp_path, capsys, suffix):
     expected = [raw.unseen_names[m] for m in result.prediction.scores[:6].argmax(axis=1)]
     assert [line.split(",")[1] for line in lines[1:]] == expected
     assert lines[1].startswith("0.jpg," if suffix == ".npz" else "1,")
+
+
+def test_columns_in_another_order_than_training_had_are_refused(tmp_path, rng, capsys):
+    Z, y = rng.standard_normal((6, 4)), np.repeat(np.arange(6), 5)
+    write_class_csv(tmp_path / "classes.csv", list("uvwxyz"), list("pqrs"), Z)
+    frame = pd.DataFrame(Z[y] + rng.standard_normal((30, 4)) / 9, columns=["d", "c", "b", "a"])
+    frame.assign(label=np.array([*"uvwx", "?", "?"])[y]).to_csv(tmp_path / "images.csv", index=False)
+    files = [f"dataset.features={tmp_path / 'images.csv'}", f"dataset.attributes={tmp_path / 'classes.csv'}"]
+    quick = ["model=eszsl", "inference=own", "tracking=none", "figures=false"]
+    run(compose(["dataset=tabular", *files, *quick]), tmp_path / "run")
+    frame[list("abcd")].to_csv(tmp_path / "other.csv", index=False)
+    assert main([str(tmp_path / "run"), str(tmp_path / "other.csv")]) == 1
+    assert "has the columns a, b, c, d, which are not those of training's features" in capsys.readouterr().err
+    for same in ("same.csv", "same.parquet"):  # with labels or without
+        getattr(frame, f"to_{same.rpartition('.')[2]}")(tmp_path / same, index=False)
+        assert main([str(tmp_path / "run"), str(tmp_path / same)]) == 0
+    np.save(tmp_path / "nameless.npy", frame.to_numpy())
+    assert main([str(tmp_path / "run"), str(tmp_path / "nameless.npy")]) == 0
 
 
 def test_json_and_new_classes_from_a_file(trained, tmp_path):

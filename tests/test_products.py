@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -15,6 +19,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from conftest import for_any_number_of_threads
 from zsl.sparse import sparse_encode
 from zsl.sparse.kernels.products import blas, gram, product
+from zsl.sparse.kernels.threads import spread
 
 
 def factors(rng, dtype, n=601, p=500, m=400):
@@ -53,6 +58,26 @@ def test_not_a_number_and_infinity_pass_through(rng):
     assert np.isnan(out[3]).all()
     assert (out[4] == np.inf).all()
     assert np.isfinite(np.delete(out, [3, 4], axis=0)).all()
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one thread has nobody to wait for")
+@pytest.mark.parametrize("at_once", [True, False])
+def test_no_thread_writes_after_the_call_has_ended(at_once):
+    done = []
+
+    def kernel(first, step):
+        if first:
+            time.sleep(0.5)
+            done.append(first)
+        elif at_once:
+            raise KeyboardInterrupt
+
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):  # at once it comes twice, as where somebody presses Ctrl-C again
+        spread(kernel, 2, 1)
+    assert done == [1]
+    timer.join()
 
 
 @pytest.mark.parametrize("limit", [1, 2])

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from zsl import ZeroShotClassifier, compose, run
+from zsl.data.dataset import ZeroShotData
 from zsl.data.readers.tables import write_class_csv
+from zsl.data.splits import random
+from zsl.data.table import ImageTable
 from zsl.errors import UserError, atomic
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
@@ -54,11 +57,17 @@ def test_what_changes_no_number_changes_no_digest(override):
         "seed=1", "model.lam=0.1", "solver.tol=1e-3", "inference.aware.rho=2", "inference=aaw", "feature.pca=5",
         "model.init=random", "dataset.semantics.l2=false", "dataset.shuffle_attributes=1", "dataset.seed=3",
         "split.seed=1 split=random", "tune=class_cv tune.grid={model.lam:[1]}", "subset.images=3",
-        "evaluation.calibrate=true",
+        "evaluation.calibrate=true", "evaluation.imbalance=2",
     ],
 )  # fmt: skip
 def test_what_changes_the_result_changes_the_digest(overrides):
     assert digest(*overrides.split()) != digest()
+
+
+def test_the_seed_that_draws_unequal_classes_counts_where_they_are_drawn():
+    assert digest("evaluation.imbalance=2", "subset.seed=1") != digest("evaluation.imbalance=2")
+    assert digest("evaluation.imbalance=2", "subset.seed=0") == digest("evaluation.imbalance=2")
+    assert digest("subset.seed=1") == digest()
 
 
 def test_the_models_own_grid_counts_when_it_is_tried():
@@ -86,6 +95,24 @@ def test_the_same_data_in_another_folder_is_the_same_run(tmp_path, rng):
     assert in_folder("two", X) == first
     X[0, 0] += 1
     assert in_folder("three", X) != first
+
+
+def test_marks_of_missing_values_and_kinds_of_attributes_count(rng):
+    Z, setup = rng.random((6, 4)), checked(compose(QUICK))
+
+    def of(**more):
+        X, y = np.arange(60.0).reshape(30, 2), np.repeat(np.arange(6), 5)
+        table = ImageTable("toy", "raw", X, y, tuple("abcdef"), Z, **more)
+        return result.digest(setup.config, ZeroShotData.from_table(table, random(table, n_unseen=2)).identity)
+
+    def missing(*place):
+        marks = np.zeros(Z.shape, bool)
+        marks[place] = True
+        return marks
+
+    assert len({of(), of(missing=missing(0, 0)), of(missing=missing(1, 1))}) == 3
+    assert of() == of(missing=np.zeros(Z.shape, bool))
+    assert len({of(), of(attribute_blocks=(1, 3)), of(attribute_blocks=(2, 2))}) == 3
 
 
 def test_a_path_from_python_is_recorded_as_text(tmp_path):
@@ -121,6 +148,28 @@ def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch):
         ]
     with pytest.raises(BaseException, match="fitted again"):
         run(compose([*overrides, "seed=1"]), day / "third")
+
+
+def test_a_run_that_was_skipped_for_two_cells_is_one_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(compose(QUICK), Path("multirun/first"))
+    cfg = compose([*QUICK, "skip_existing=true"])
+    cfg.experiment, cfg.cell = "table1", "a"
+    run(cfg, Path("multirun/second"))
+    found = read_records(Path("multirun"))
+    assert found["cell"].fillna("").tolist() == ["", "a"]
+    assert len(found.drop_duplicates("folder")) == 1
+
+
+def test_a_result_takes_the_place_of_what_earlier_runs_left_in_its_folder(tmp_path):
+    there, here = tmp_path / "there", tmp_path / "here"
+    run(compose([*QUICK, f"output_dir={tmp_path}"]), there)
+    run(compose([*QUICK, f"output_dir={tmp_path}", "skip_existing=true"]), here)
+    assert (here / "skipped.json").is_file()
+    (here / "predictions.npz").write_bytes(b"of a run that was killed before its result was written")
+    run(compose([*QUICK, "seed=1"]), here)
+    assert not (here / "predictions.npz").exists()
+    assert [Path(folder) for folder in read_records(here)["folder"]] == [here]
 
 
 def test_an_unfinished_run_is_done_again(tmp_path, monkeypatch):

@@ -137,6 +137,18 @@ def test_transductive_methods_are_ranked_among_themselves():
     assert_allclose([rows["a"]["rank"], rows["b"]["rank"]], [5 / 3, 4 / 3])
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_method_that_was_transductive_on_some_splits_is_a_transductive_one(order):
+    """``inference.fallback`` decides on each split; the first run alone said which methods it is ranked among."""
+    uses = [["images", "attributes"], ["images", "attributes"], ["images", "attributes", "unlabelled test images"]]
+    splits = zip(("ab", "cd", "ef"), uses[::order])
+    mixed = [record(split, 0, 0.9, model={"name": "t"}, information_used=used) for split, used in splits]
+    table = compare(frame([*mixed, *methods()]))
+    assert [row[:2] for row in table.rows] == [["b", "inductive"], ["a", "inductive"], ["t", "transductive"]]
+    tables, _ = overall(frame([*mixed, *methods()]))
+    assert [table.name for table in tables] == ["methods_inductive", "methods_transductive"]
+
+
 @pytest.mark.parametrize(("change", "message"), [
     (lambda r: r["key"]["dataset"].update(content="other"), "differ in their dataset"),
     (lambda r: r["key"]["dataset"].update(shuffle_attributes=1), "differ in their dataset"),

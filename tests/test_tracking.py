@@ -257,6 +257,14 @@ def test_runs_without_tracking_and_runs_of_another_store(tmp_path, store, capsys
     assert capsys.readouterr().out.endswith("nothing to do\n")
 
 
+def test_runs_are_found_by_a_folder_whose_name_has_an_apostrophe(store):
+    opened = open_store(DEFAULT, store)
+    for folder in ("/home/o'brien/run", "/home/brien/run", '/home/"brien"/run'):
+        opened.client.create_run(opened.experiment, tags={"zsl.folder": folder})
+        (found,) = opened.find("zsl.folder", folder, "attributes.status = 'RUNNING'")
+        assert found.data.tags["zsl.folder"] == folder
+
+
 def test_a_long_curve_is_sent_in_parts_each_of_which_is_a_sign_of_life(store, monkeypatch):
     """One call for 20,000 values kept an MLflow server busy for longer than the patience with a store that hangs."""
     from mlflow import MlflowClient

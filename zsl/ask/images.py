@@ -39,14 +39,13 @@ def read_images(folder: Path, classifier: ZeroShotClassifier, arguments: argpars
     """The images of INPUT, or the test images of the run, read again as its configuration says."""
     classes = [str(name) for name in classifier.classes_]
     if arguments.input is not None:
-        from zsl.predict.evaluation import not_counted, true_classes
+        from zsl.predict.evaluation import not_counted, places_of, true_classes
 
         path = arguments.input.expanduser()
         X, files = read_input(path, classifier, arguments)
         y = np.full(len(X), -1)
         if arguments.truth:
-            place = {name: m for m, name in enumerate(classes)}
-            y = np.array([place.get(name, -1) for name in true_classes(path, files)])
+            y = places_of(true_classes(path, files), classes, path)
         X = as_matrix(X, str(path), n_columns=classifier.n_features_in_)
         known = rows_as_labelled(classifier.labelled_, X)
         if arguments.truth and known.any():

@@ -23,7 +23,7 @@ from zsl.errors import atomic, reason
 log = logging.getLogger(__name__)
 
 # Raise this number whenever a reader changes what it makes of a file: older entries are then not found.
-_FORMAT = 4
+_FORMAT = 5
 _NAMES = "names of the arrays"
 # Smaller files are read about as fast as the cache.
 _WORTH_CACHING = 16 * 2**20

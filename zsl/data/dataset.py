@@ -233,8 +233,9 @@ class ZeroShotData:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The data in a run's digest: the key, and the published validation classes."""
-        return {**self.key, "validation": [[a.tolist() for a in division] for division in self.validation]}
+        """The data in a run's digest: the key, the published validation classes, and the kinds of attributes."""
+        divisions = [[a.tolist() for a in division] for division in self.validation]
+        return {**self.key, "validation": divisions, "attribute_blocks": list(self.attribute_blocks)}
 
     @property
     def unseen_names(self) -> list[str]:

@@ -141,8 +141,11 @@ class ImageTable:
 
     @cached_property
     def content(self) -> str:
-        """Digest of images, labels, class names and attributes: equal data have equal digests, wherever they lie."""
+        """Digest of images, labels, class names and attributes with the marks of missing ones; equal for equal data."""
         own = [] if self.image_attributes is None else [self.image_attributes]
+        # What is no number tells by itself that it is missing.
+        marked = [] if self.missing is None else [self.missing & ~np.isnan(self.attributes)]
+        own += [marks for marks in marked if marks.any()]
         return content_hash(self.features, self.labels, self.attributes, np.array(self.class_names), *own)
 
     def class_ids(self, names: list[str], where: str) -> Array:

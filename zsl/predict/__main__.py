@@ -92,7 +92,8 @@ def candidates(
     table = classifier.class_attributes(classes)
     if new_classes is not None and len(new_classes):
         added = align(as_table(new_classes), table.columns, "the table of new classes")
-        taken = next((name for name in added.index if name in table.index), None)
+        known = {str(name) for name in table.index}  # as answers have them
+        taken = next((name for name in added.index if str(name) in known), None)
         if taken is not None:
             raise UserError(f"the new class {taken!r} is known already; give it another name.")
         table = pd.concat([table, added])

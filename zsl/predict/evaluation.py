@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from zsl.checks import Array
 from zsl.data.readers.features import class_places
 from zsl.data.readers.tabular import UNKNOWN, read_labels
 from zsl.errors import UserError
@@ -47,6 +48,13 @@ def not_counted(n: int, path: Path) -> str:
     return f"{has} a label in the run itself and {'is' if n == 1 else 'are'} not counted: labelled images of {path}"
 
 
+def places_of(truth: Sequence[str], class_names: Sequence[str], where: Path) -> Array:
+    """The position (n,) in ``class_names`` of each true class, whatever its blanks and capitals; -1 without one."""
+    names = sorted(set(truth) - {""})
+    places = dict(zip(names, class_places(names, class_names, where)))
+    return np.array([places.get(name, -1) for name in truth], dtype=np.int64)
+
+
 class Evaluation:
     """Counts right answers while they pass by.
 
@@ -69,10 +77,8 @@ class Evaluation:
     """
 
     def __init__(self, truth: Sequence[str], class_names: Sequence[str], where: Path) -> None:
-        names = sorted(set(truth) - {""})
-        places = dict(zip(names, class_places(names, class_names, where)))
-        self.truth = [places.get(name, -1) for name in truth]
-        self.others = [name for name in truth if places.get(name, 0) < 0]
+        self.truth = places_of(truth, class_names, where).tolist()
+        self.others = [name for name, place in zip(truth, self.truth) if name and place < 0]
         self.class_names = list(class_names)
         self.right: dict[int, list[int]] = {}
         self.top = 0

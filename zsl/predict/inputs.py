@@ -30,7 +30,7 @@ def read_input(path: Path, classifier: ZeroShotClassifier, arguments: argparse.N
         return _beside(path, str(classifier.about_["feature"]).split("+"), trained)
     if is_folder_of_images(path):
         return _from_images(path, classifier, arguments)
-    return _from_file(path, trained)
+    return _from_file(path, trained, classifier.about_.get("column_order", ""))
 
 
 def is_folder_of_images(path: Path) -> bool:
@@ -38,11 +38,11 @@ def is_folder_of_images(path: Path) -> bool:
     return path.is_dir() and path.suffix != ".zarr"
 
 
-def _from_file(path: Path, trained: str | None) -> tuple[Array, list[str]]:
+def _from_file(path: Path, trained: str | None, order: str = "") -> tuple[Array, list[str]]:
     from zsl.data.readers.tabular import read_features
     from zsl.extract.networks import same
 
-    X, files, network = read_features(path)
+    X, files, network = read_features(path, order)
     if trained and network and not same(record(trained), record(network)):
         raise UserError(
             f"{path} holds features of another network than training's; extract them with the network of the run."

@@ -128,7 +128,7 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
     check_one_kind(records)
     values = runs_by_split(records, metric)
     runs = dict([*records.groupby("method")])
-    kinds = pd.Series({m: kind_of(runs[m]["key"].iloc[0]["information_used"]) for m in values.index})
+    kinds = pd.Series({m: kind_of_all(runs[m]) for m in values.index})
     ranks: dict[str, float] = {}
     best: dict[str, str] = {}
     order: list[tuple[str, float]] = []
@@ -168,6 +168,11 @@ def columns_of(paired: Difference | None, mine: pd.DataFrame) -> list[Any]:
     tuned = mine["time_tune_s"].fillna(0).mean() if "time_tune_s" in mine else 0.0
     return [number(paired.mean if paired else None, 3, sign=True), number(paired.p if paired else None, 2),
             number(mine["time_fit_s"].mean(), 2), number(tuned, 1)]  # fmt: skip
+
+
+def kind_of_all(mine: pd.DataFrame) -> str:
+    """The protocol of a method's runs: of several (``inference.fallback``), that of the run that used most."""
+    return max((kind_of(key["information_used"]) for key in mine["key"]), key=PROTOCOLS.index)
 
 
 def uses_besides(mine: pd.DataFrame) -> list[str]:

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from zsl.checks import Array
-from zsl.report.compare import check_one_kind, columns_of, method_of, runs_by_split, uses_besides
+from zsl.report.compare import check_one_kind, columns_of, kind_of_all, method_of, runs_by_split, uses_besides
 from zsl.report.formats import NONE, Table, number
 from zsl.report.statistics import Difference, mean_ranks, pooled
 from zsl.runs.result import SELECTED
-from zsl.runs.summary import PROTOCOLS, kind_of
+from zsl.runs.summary import PROTOCOLS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +61,7 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
         values[block] = runs_by_split(part, metric)
         sizes[block] = part[["dataset", "n_unseen", "n_seen"]].iloc[0]
     groups = dict([*records.groupby("method")])
-    kinds = {m: kind_of(part["key"].iloc[0]["information_used"]) for m, part in groups.items()}
+    kinds = {m: kind_of_all(part) for m, part in groups.items()}
     tables: list[Table] = []
     figures: dict[str, Figure] = {}
     for protocol in PROTOCOLS:

@@ -52,7 +52,8 @@ def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], fol
         Z = fitted.semantics_.transform(data.Z_unseen)
         write_points(names, Z, data.y_unseen, prediction.stages, folder, attributes=data.attribute_names)
     # An earlier run may have left these in a folder of a fixed name.
-    for earlier in (folder / MODEL, folder / "dictionaries.npz", *folder.glob(f"{FIGURES}/*.png")):
+    earlier_points = [] if config["save_predictions"] else [folder / POINTS]
+    for earlier in (folder / MODEL, folder / "dictionaries.npz", *folder.glob(f"{FIGURES}/*.png"), *earlier_points):
         earlier.unlink(missing_ok=True)
     if config["save_model"]:
         fitted.about_ = _about(result, data, config)
@@ -75,6 +76,7 @@ def _about(result: Result, data: Any, config: Mapping[str, Any]) -> dict[str, An
         "feature": data.feature,
         "split": data.split,
         "network": data.key.get("provenance", {}).get("network") or "",
+        "column_order": data.key.get("provenance", {}).get("column_order") or "",
         "encoder": data.key.get("provenance", {}).get("encoder") or {},
         "digest": result.digest,
         "versions": result.versions,

@@ -130,7 +130,10 @@ class RunFolder:
             complete = status.read(self.folder / status.RESULTS)
             if complete:
                 return self._finished(again, Result.of(complete))
-        if before.get("status") == status.FINISHED and before.get("digest") not in (None, digest):
+        # A later run of this folder, which failed or was killed, has left the result in it.
+        held = {status.read(self.folder / status.RESULTS).get("digest")}
+        held |= {before.get("digest")} if before.get("status") == status.FINISHED else set()
+        if held - {None, "", digest}:
             self._refused = True
             raise UserError(
                 f"{self.folder} holds a finished run of other settings or data, which this run would replace; give the "
@@ -155,6 +158,7 @@ class RunFolder:
         if self.folder is None:
             return
         files.write(result, fitted, data, self._config, self.folder)
+        (self.folder / status.SKIPPED).unlink(missing_ok=True)  # by an earlier run, which found its result elsewhere
         self._end(status.FINISHED)
         if draw is not None:
             draw(self.folder)

@@ -71,8 +71,7 @@ def digest(config: Mapping[str, Any], data: Mapping[str, Any]) -> str:
         The resolved configuration. Keys that are places (:data:`zsl.config.PLACES`) are left out, so the same run in
         another folder or on another machine has the same digest.
     data : mapping
-        ``ZeroShotData.key`` and the published validation classes. They stand for the configuration of the data, which
-        names files.
+        ``ZeroShotData.identity``. It stands for the configuration of the data, which names files.
     """
     settings = {k: v for k, v in config.items() if k not in (*PLACES, *DATA)}
     settings["model"] = {k: v for k, v in config["model"].items() if k not in OF_A_MODEL}
@@ -92,8 +91,12 @@ def digest(config: Mapping[str, Any], data: Mapping[str, Any]) -> str:
         "split": {"name": config["split"].get("name"), **{k: split.get(k) for k in ("rows", "unseen", "subset")}},
         "validation": data.get("validation"),
     }
-    if "labelled" in data:
-        settings["data"]["labelled"] = data["labelled"]
+    for name in ("labelled", "attribute_blocks"):
+        if data.get(name):
+            settings["data"][name] = data[name]
+    part = config["subset"]
+    if config["evaluation"].get("imbalance") is not None and part["seed"] != config["seed"]:
+        settings["evaluation"] = {**config["evaluation"], "seed": part["seed"]}  # it draws the unequal classes
     text = json.dumps(_canonical(settings), sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

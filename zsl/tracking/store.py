@@ -198,7 +198,8 @@ class Store:
 
     def find(self, tag: str, value: str, *conditions: str) -> list[Any]:
         """The runs whose tag has a value and that fulfil MLflow's conditions."""
-        wanted = " and ".join([f"tags.`{tag}` = '{value}'", *conditions])
+        quote = '"' if "'" in value else "'"  # a folder's name may have one
+        wanted = " and ".join([f"tags.`{tag}` = {quote}{value}{quote}", *conditions])
         return list(self.client.search_runs([self.experiment], wanted, max_results=1000))
 
     def finished(self) -> set[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from zsl.checks import Array, Count, check_arguments
+from zsl.data.readers.features import named_labels
 from zsl.data.readers.files import reading
 from zsl.errors import UserError
 
@@ -69,7 +70,8 @@ def read_names(path: str | Path) -> Array | None:
     Raises
     ------
     UserError
-        If ``path`` is no ``.zarr`` folder, because files of other kinds hold no class names.
+        If ``path`` is no ``.zarr`` folder, because files of other kinds hold no class names, and for labels that do not
+        count its class names from 1.
     """
     path = Path(path).expanduser()
     if path.suffix.lower() != ".zarr":
@@ -80,7 +82,7 @@ def read_names(path: str | Path) -> Array | None:
     labels = found["labels"]
     if labels.dtype.kind in "US":
         return labels
-    return found["class_names"][labels.astype(np.int64) - 1] if "class_names" in found else labels.astype(str)
+    return named_labels(labels, found["class_names"], path) if "class_names" in found else labels.astype(str)
 
 
 def read_zarr(path: Path, *, features: bool = False) -> dict[str, Array]:

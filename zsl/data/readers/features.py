@@ -207,6 +207,24 @@ def class_numbers(labels: Array, path: Path) -> Array:
     return labels if labels.min() == 0 else labels - 1
 
 
+def named_labels(labels: Array, class_names: Array, path: Path) -> Array:
+    """The name (n,) of each image's class, from numbers (n,) that count ``class_names`` from 1.
+
+    Raises
+    ------
+    UserError
+        For a name that occurs twice, and numbers that count otherwise.
+    """
+    names = as_text(class_names, path, "class_names")
+    repeated = first_repeated(names.tolist())
+    if repeated is not None:
+        raise UserError(f"{path}: class_names has {repeated!r} more than once; give each class its own name.")
+    whole = labels.dtype.kind in "iuf" and bool((labels == np.floor(labels)).all())
+    if not whole or (labels < 1).any() or (labels > len(names)).any():
+        raise UserError(f"{path}: labels must be whole numbers from 1 to {len(names)}, the number of class_names.")
+    return np.asarray(names[labels.astype(np.int64) - 1])
+
+
 def as_float32(rows: Array, path: Path) -> Array:
     """Rows as C-ordered float32, in which networks compute; a value beyond the range of float32 becomes infinite."""
     if rows.ndim != 2 or rows.dtype.kind not in "biuf":

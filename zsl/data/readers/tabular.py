@@ -15,11 +15,11 @@ from zsl.checks import Array
 from zsl.data.cache import Folder
 from zsl.data.readers.chunked import read_zarr
 from zsl.data.readers.columns import Columns, number_columns, read_csv, without_numbering
-from zsl.data.readers.features import NAME_KEYS, as_float32
+from zsl.data.readers.features import NAME_KEYS, as_float32, named_labels
 from zsl.data.readers.files import as_text, need, read_lines, read_npy, read_npz, reading
 from zsl.data.readers.tables import class_semantics, image_semantics, read_class_table
 from zsl.data.splits import hold_out, named_classes
-from zsl.data.table import ImageTable, first_repeated
+from zsl.data.table import ImageTable, content_hash
 from zsl.errors import UserError, did_you_mean
 
 _LABEL_COLUMNS = ("label", "class", "class_name", "labels")
@@ -92,7 +92,7 @@ def load(
     else:
         semantics = class_semantics(rows)
     blocks = () if image_level else tuple(size for _, size in about.get("attribute_blocks", ()))
-    columns = _text(found, "columns")
+    columns, order = _text(found, "columns"), _text(found, "order")
     result = ImageTable(
         name=name,
         feature=feature,
@@ -108,7 +108,7 @@ def load(
             "layout": "tabular",
             "feature_file": path.name,
             "network": _text(found, "network"),
-            **({"columns": columns} if columns else {}),
+            **({"columns": columns, "column_order": order} if columns else {}),
             **about,
             "files": folder.files,
             "missing_splits": {"proposed": "name the unseen classes in a file and set dataset.unseen=FILE, "},
@@ -126,18 +126,25 @@ def load(
     return replace(result, splits={"proposed": split}, n_unseen=len(classes))
 
 
-def read_features(path: Path) -> tuple[Array, tuple[str, ...], str]:
+def read_features(path: Path, order: str = "") -> tuple[Array, tuple[str, ...], str]:
     """Rows (n, d) float32 of a feature file alone, their file names (or none), and what made them (or nothing).
+
+    ``order`` is the digest of the columns that training's features had in a table with names, if they had any.
 
     Raises
     ------
     UserError
-        For a file that is missing, of another kind, or unreadable.
+        For a file that is missing, of another kind, or unreadable, and for other columns than ``order``.
     """
     if not path.is_file() and path.suffix != ".zarr":
         raise UserError(f"there is no file {path}; give a file of features, or a folder of images.")
     # Labels are not wanted, so they need no names either.
     found = _read(Folder(path.parent, "off"), path, labelled=False)
+    if order and _text(found, "order") not in ("", order):
+        raise UserError(
+            f"{path} has the columns {_text(found, 'columns')}, which are not those of training's features in name and "
+            "order; give the same columns in the same order."
+        )
     return found["features"], tuple(found["files"].tolist()) if "files" in found else (), _text(found, "network")
 
 
@@ -234,16 +241,7 @@ def _from_arrays(path: Path, labelled: bool) -> dict[str, Array]:
                 raise UserError(
                     f"{path}: labels are numbers and there are no 'class_names' that they could count; store names."
                 )
-            names = as_text(stored["class_names"], path, "class_names")
-            repeated = first_repeated(names.tolist())
-            if repeated is not None:
-                raise UserError(f"{path}: class_names has {repeated!r} more than once; give each class its own name.")
-            whole = labels.dtype.kind in "iuf" and bool((labels == np.floor(labels)).all())
-            if not whole or (labels < 1).any() or (labels > len(names)).any():
-                raise UserError(
-                    f"{path}: labels must be whole numbers from 1 to {len(names)}, the number of class_names."
-                )
-            labels = names[labels.astype(np.int64) - 1]
+            labels = named_labels(labels, stored["class_names"], path)
         out["labels"] = as_text(labels, path, "labels")
     return out | {key: as_text(stored[key], path, key) for key in ("network", "files") if key in stored}
 
@@ -264,7 +262,8 @@ def _from_columns(path: Path) -> dict[str, Array]:
     names = [name for name, kept in zip(names, features, strict=True) if kept]
     shown = names if len(names) <= 6 else [*names[:3], "...", names[-1]]
     left_out = "" if features.all() else " (a column without a name, which counts the rows, is left out)"
-    return out | {"features": as_float32(X[:, features], path), "columns": np.array([f"{', '.join(shown)}{left_out}"])}
+    out |= {"features": as_float32(X[:, features], path), "columns": np.array([f"{', '.join(shown)}{left_out}"])}
+    return out | {"order": np.array([content_hash(np.array(names))])}
 
 
 def _text_columns(header: list[str], _: list[str]) -> set[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
 
@@ -66,10 +66,20 @@ def spread(kernel: Callable[..., Any], n_tasks: int, fewest: int, *args: Any) ->
     if step == 1:
         kernel(0, 1, *args)
         return
-    others = [_threads().submit(kernel, first, step, *args) for first in range(1, step)]
+    others: list[Future[None]] = []
     try:
+        others += (_threads().submit(kernel, first, step, *args) for first in range(1, step))
         kernel(0, step, *args)
     finally:
-        # The threads write to the caller's arrays, also while the caller is being interrupted.
-        for other in others:
-            other.result()
+        _wait(others)
+    for other in others:
+        other.result()
+
+
+def _wait(others: list[Future[None]]) -> None:
+    """Wait for all, whatever ends one of them: they write to the caller's arrays, also while that is interrupted."""
+    try:
+        wait(others)
+    except BaseException:
+        _wait(others)
+        raise
