@@ -92,7 +92,7 @@ def load(
     else:
         semantics = class_semantics(rows)
     blocks = () if image_level else tuple(size for _, size in about.get("attribute_blocks", ()))
-    columns, order = _text(found, "columns"), _text(found, "order")
+    columns = _text(found, "columns")
     result = ImageTable(
         name=name,
         feature=feature,
@@ -108,7 +108,7 @@ def load(
             "layout": "tabular",
             "feature_file": path.name,
             "network": _text(found, "network"),
-            **({"columns": columns, "column_order": order} if columns else {}),
+            **({"columns": columns, "column_order": _text(found, "order")} if columns else {}),
             **about,
             "files": folder.files,
             "missing_splits": {"proposed": "name the unseen classes in a file and set dataset.unseen=FILE, "},
