@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numba
 import numpy as np
@@ -18,6 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from conftest import for_any_number_of_threads
 from zsl.sparse import sparse_encode
+from zsl.sparse.kernels import threads
 from zsl.sparse.kernels.products import blas, gram, product
 from zsl.sparse.kernels.threads import spread
 
@@ -62,8 +61,8 @@ def test_not_a_number_and_infinity_pass_through(rng):
 
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one thread has nobody to wait for")
 @pytest.mark.parametrize("at_once", [True, False])
-def test_no_thread_writes_after_the_call_has_ended(at_once):
-    done = []
+def test_no_thread_writes_after_the_call_has_ended(at_once, monkeypatch):
+    done, waits = [], []
 
     def kernel(first, step):
         if first:
@@ -72,12 +71,17 @@ def test_no_thread_writes_after_the_call_has_ended(at_once):
         elif at_once:
             raise KeyboardInterrupt
 
-    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    def interrupted(others):
+        waits.append(others)
+        if len(waits) == 1:  # Ctrl-C arrives while the first thread waits for the others
+            raise KeyboardInterrupt
+        return wait(others)
+
+    monkeypatch.setattr(threads, "wait", interrupted)
+    monkeypatch.setattr(threads.numba, "get_num_threads", lambda: 2)
     with pytest.raises(KeyboardInterrupt):  # at once it comes twice, as where somebody presses Ctrl-C again
         spread(kernel, 2, 1)
     assert done == [1]
-    timer.join()
 
 
 @pytest.mark.parametrize("limit", [1, 2])
