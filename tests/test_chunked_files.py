@@ -36,7 +36,8 @@ def test_features_are_opened_from_every_kind_of_file(tmp_path):
         assert isinstance(opened, da.Array), name
         assert_array_equal(opened.compute(), X, err_msg=name)
     assert read_names(tmp_path / "x.zarr").tolist() == ["cat", "dog"] * 25
-    group["labels"][:] -= 1  # counted from 0, the first class would become the last
+    # Labels that count from 0 gave images of the first class the name of the last one.
+    group["labels"][:] -= 1
     with pytest.raises(UserError, match="labels must be whole numbers from 1 to 2, the number of class_names"):
         read_names(tmp_path / "x.zarr")
     zarr.create_array(tmp_path / "bare.zarr", data=X)

@@ -439,7 +439,8 @@ def test_rows_with_labels_go_by_their_labels(raw, table, names):
 
 
 def test_a_class_is_named_once(raw, fitted):
-    # Two columns of one class halved its probability, and rules looked for two clusters of it.
+    # A class that was named twice had two columns of scores: each got half of its probability, and rules that look for
+    # one cluster for each class looked for two of it.
     name = raw.unseen_names[0]
     for classes in ([name, name], np.array([*raw.unseen_names, name])):
         with pytest.raises(UserError, match="2 times; name each class once"):

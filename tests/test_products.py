@@ -79,7 +79,7 @@ def test_no_thread_writes_after_the_call_has_ended(at_once, monkeypatch):
 
     monkeypatch.setattr(threads, "wait", interrupted)
     monkeypatch.setattr(threads.numba, "get_num_threads", lambda: 2)
-    with pytest.raises(KeyboardInterrupt):  # at once it comes twice, as where somebody presses Ctrl-C again
+    with pytest.raises(KeyboardInterrupt):  # with at_once there are two, as where somebody presses Ctrl-C again
         spread(kernel, 2, 1)
     assert done == [1]
 

@@ -132,7 +132,7 @@ def test_gfzsl_scores_are_log_densities_and_pooled_variances_are_those_of_residu
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -7.0])
 def test_a_constant_feature_leaves_gfzsl_its_other_variances(problem, value):
-    # One variance of zero set all variances to one.
+    # A single variance of zero made GFZSL replace all variances by one.
     X, y, Z, U, T = problem
     model = GFZSL(variances="pooled", reg=0.0, scale_features=False).fit(X - X.mean(axis=0), y, Z, U)
     expected = model.scores(T - X.mean(axis=0))

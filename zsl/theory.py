@@ -19,7 +19,7 @@ import annotated_types as at
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from zsl.checks import Array, Count, Fraction, NonNegative, Positive, Share, as_matrix, check_arguments
+from zsl.checks import Array, Count, Fraction, NonNegative, Positive, Share, as_matrix, check_arguments, check_no_mask
 from zsl.errors import UserError
 from zsl.evaluation.hubness import nearest_other
 
@@ -43,10 +43,7 @@ def class_distances(Z: Array) -> Array:
     >>> class_distances(np.array([[0.0], [1.0], [3.0]]))
     array([1., 2., 3.])
     """
-    Z = as_matrix(Z, "Z")
-    if len(Z) < 2:
-        raise UserError("one class has no distance to another; at least two are needed.")
-    return np.sort(pdist(Z))
+    return np.sort(pdist(_classes(Z)))
 
 
 def safe_radius(Z: Array) -> Array:
@@ -64,8 +61,14 @@ def safe_radius(Z: Array) -> Array:
     >>> safe_radius(np.array([[0.0], [1.0], [3.0]]))
     array([0.5, 0.5, 1. ])
     """
-    class_distances(Z)  # checks the number of classes
-    return nearest_other(as_matrix(Z, "Z")) / 2
+    return nearest_other(_classes(Z)) / 2
+
+
+def _classes(Z: Array) -> Array:
+    Z = as_matrix(Z, "Z")
+    if len(Z) < 2:
+        raise UserError("one class has no distance to another; at least two are needed.")
+    return Z
 
 
 def nearest_distance_cdf(R: Share, n_points: Count) -> float:
@@ -110,9 +113,8 @@ def epsilon_max(distances: Array, zeta: BelowOne, n_points: Count) -> float:
         raise UserError(
             f"distances has shape {np.shape(distances)}; one list is needed, as zsl.theory.class_distances makes it."
         )
-    distances = np.sort(
-        as_matrix(distances[None] if isinstance(distances, np.ndarray) else [distances], "distances")[0]
-    )
+    check_no_mask(distances, "distances")
+    distances = np.sort(as_matrix(np.asarray(distances)[None], "distances")[0])
     if distances[0] < 0:
         raise UserError("distances are needed that are not negative; make them with zsl.theory.class_distances.")
     level = -math.expm1(math.log1p(-zeta) / n_points)

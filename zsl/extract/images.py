@@ -15,6 +15,8 @@ from zsl.text import not_text
 log = logging.getLogger(__name__)
 
 _SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+# Folders that hold features and no images, and those of an extraction that is not complete.
+_FEATURES = (".zarr", ".zarr.part", ".npz.part")
 # Folders of images whose class is unknown, see zsl.data.readers.tabular. They are test images.
 _UNKNOWN = {"unlabelled", "unlabeled", "unknown"}
 
@@ -76,8 +78,8 @@ def image_files(root: Path, nameless: list[str] | None = None) -> tuple[str, ...
             nameless.append(not_text([os.path.relpath(os.path.join(folder, name), root)]) or name)
             log.warning("%s is left out: its name is not text in UTF-8; rename it.", nameless[-1])
         below[:], names[:] = ([name for name in some if not not_text([name])] for some in (below, names))
-        # Features, or the work of an extraction that was stopped (NAME.npz.part), may lie among the images.
-        below[:] = [d for d in below if not d.startswith(".") and not d.endswith((".zarr", ".part"))]
+        # Features, or the work of an extraction that was stopped, may lie among the images.
+        below[:] = [d for d in below if not d.startswith(".") and not d.endswith(_FEATURES)]
         for path in (Path(folder, name) for name in names if not name.startswith(".")):
             if path.suffix.lower() in _SUFFIXES and path.is_file():
                 files.append(path.relative_to(root).as_posix())

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from zsl.checks import Array, Count, Positive, check_fields
 from zsl.models.base import check_fitted
 from zsl.models.coupled import CoupledDictionaries
+from zsl.models.coupling import HISTORY, forget_history
 from zsl.models.initial_atoms import MAX_ATOMS, default_n_atoms
 from zsl.sparse import Codes
 from zsl.sparse.checkpoint import Checkpoint
@@ -101,11 +102,10 @@ class AveragedDictionaries(CoupledDictionaries):
         codes = [m.codes_ for m in members if sp.issparse(m.codes_)]
         self.codes_ = sp.hstack(codes, format="csr") if codes else None
         self.B_ = np.hstack([m.B_ for m in members])
-        for name in ("objective_x_", "objective_z_", "objective_", "gap_x_", "gap_z_", "gap_"):
+        forget_history(self)
+        for name in HISTORY:
             if hasattr(members[0], name):
                 setattr(self, name, _together([getattr(m, name) for m in members]).mean(axis=0).tolist())
-            elif hasattr(self, name):  # of a fit with another coupling
-                delattr(self, name)
         self.redrawn_ = _together([m.redrawn_ for m in members], still=0).sum(axis=0).tolist()
         self.lasso_gap_max_ = max(m.lasso_gap_max_ for m in members)
         self.density_ = float(np.mean([m.density_ for m in members]))

@@ -159,7 +159,7 @@ def alike(members: Iterable[int], parts: Callable[[int], Iterable[Any]]) -> list
 
 
 def settings_key(estimator: Any) -> Hashable:
-    """What estimators of one class with equal settings have in common, and no others; of another object, itself."""
+    """A key that two estimators share if their class and settings are equal; an object without settings has its own."""
     if not hasattr(estimator, "get_params"):
         return id(estimator)
     settings = sorted(estimator.get_params().items())

@@ -17,7 +17,7 @@ from zsl.errors import UserError
 from zsl.linalg import squared_distances
 from zsl.models.base import PredictMixin, check_fitted
 from zsl.models.by_chunk import by_chunk
-from zsl.models.coupling import ImageAttributes, Joint, SemanticAtoms, Visual
+from zsl.models.coupling import ImageAttributes, Joint, SemanticAtoms, Visual, forget_history
 from zsl.models.initial_atoms import default_n_atoms, initial_atoms, mean_lambda_max
 from zsl.models.rows import check_training
 from zsl.sparse import Codes, Encoder, objective, sparse_encode
@@ -194,8 +194,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
             that is damaged or cannot be written.
         """
         check_fields(self)
-        for name in ("objective_", "gap_", "objective_x_", "objective_z_", "gap_x_", "gap_z_"):  # of another coupling
-            self.__dict__.pop(name, None)
+        forget_history(self)
         X, y, Z, Z_unseen = self._checked(X, y, Z, Z_unseen)
         checkpoint = self._checkpoint(X, y, Z, Z_unseen)
         rng = np.random.default_rng(self.seed)
@@ -262,7 +261,8 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         """
         check_fitted(self, "Dz_")
         Z = self.Z_unseen_ if class_attributes is None else class_attributes
-        check_no_overflow(Z := as_matrix(Z, "class_attributes", n_columns=self.Dz_.shape[1]), "class_attributes")
+        Z = as_matrix(Z, "class_attributes", n_columns=self.Dz_.shape[1])
+        check_no_overflow(Z, "class_attributes")
         return -squared_distances(self.predict_attributes(X), Z)
 
     def _encode(self, X: Array, D: Array, init: Array | None = None, rough: float = 0.0) -> Codes:

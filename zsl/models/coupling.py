@@ -16,10 +16,19 @@ from zsl.checks import Array
 from zsl.sparse import Codes, objective
 from zsl.sparse.dictionary import RidgeAtoms, gradient_atoms, ridge_atoms, square, unit_atoms, unit_ball_atoms
 
+HISTORY = ("objective_x_", "objective_z_", "objective_", "gap_x_", "gap_z_", "gap_")
+"""Fitted attributes with the objectives and gaps of learning; each coupling has some of them"""
+
 # Rows that are handled at once where memory must not grow with their number.
 _BLOCK = 4096
 # Gradient steps between two codings; each costs as much as one pass of exact updates over the atoms.
 _STEPS = 5
+
+
+def forget_history(model: object) -> None:
+    """Remove the objectives of an earlier fit of ``model``, which may have had another coupling."""
+    for name in HISTORY:
+        vars(model).pop(name, None)
 
 
 class ImageAttributes:

@@ -171,7 +171,7 @@ def columns_of(paired: Difference | None, mine: pd.DataFrame) -> list[Any]:
 
 
 def kind_of_all(mine: pd.DataFrame) -> str:
-    """The protocol of a method's runs: of several (``inference.fallback``), that of the run that used most."""
+    """The protocol of the run that used most: with ``inference.fallback`` the runs of a method may differ in theirs."""
     return max((kind_of(key["information_used"]) for key in mine["key"]), key=PROTOCOLS.index)
 
 

@@ -60,7 +60,8 @@ def read_records(folder: Path, *, needed: bool = True) -> pd.DataFrame:
         raise UserError(f"{folder} is a file; name the folder that holds the runs.")
     found: list[tuple[Path, dict[str, Any]]] = [(path, {}) for path in sorted(walk(folder, RESULTS))]
     present = set()
-    walked = {path.resolve(): path for path, _ in found}  # a run has one folder, whatever leads to it
+    # The note of a skipped run names a record by another path than the walk; records are told apart by their paths.
+    walked = {path.resolve(): path for path, _ in found}
     for mark in sorted(walk(folder, SKIPPED)):
         about = read(mark)
         path = (mark.parent / str(about.get("record")) / RESULTS).resolve()

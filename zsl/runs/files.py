@@ -48,13 +48,13 @@ def write(result: Result, fitted: Any, data: Any, config: Mapping[str, Any], fol
     prediction, names = result.prediction, data.unseen_names
     column, images = ("file", data.names_unseen) if data.names_unseen else ("row", data.rows_unseen)
     write_predictions(images, names, prediction.scores, data.y_unseen, folder, column=column)
+    # An earlier run may have left these in a folder of a fixed name.
+    left = (folder / POINTS, folder / MODEL, folder / "dictionaries.npz", *folder.glob(f"{FIGURES}/*.png"))
+    for earlier in left:
+        earlier.unlink(missing_ok=True)
     if config["save_predictions"]:
         Z = fitted.semantics_.transform(data.Z_unseen)
         write_points(names, Z, data.y_unseen, prediction.stages, folder, attributes=data.attribute_names)
-    # An earlier run may have left these in a folder of a fixed name.
-    earlier_points = [] if config["save_predictions"] else [folder / POINTS]
-    for earlier in (folder / MODEL, folder / "dictionaries.npz", *folder.glob(f"{FIGURES}/*.png"), *earlier_points):
-        earlier.unlink(missing_ok=True)
     if config["save_model"]:
         fitted.about_ = _about(result, data, config)
         try:

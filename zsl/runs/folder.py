@@ -126,12 +126,11 @@ class RunFolder:
                 return found[1]
         before = status.read(self.folder / status.STATUS)
         again = before if digest == before.get("digest") and before.get("sweep") == self._sweep.get("id") else {}
-        if self._sweep and again.get("status") == status.FINISHED:
-            complete = status.read(self.folder / status.RESULTS)
-            if complete:
-                return self._finished(again, Result.of(complete))
-        # A later run of this folder, which failed or was killed, has left the result in it.
-        held = {status.read(self.folder / status.RESULTS).get("digest")}
+        complete = status.read(self.folder / status.RESULTS)
+        if self._sweep and again.get("status") == status.FINISHED and complete:
+            return self._finished(again, Result.of(complete))
+        # The record counts whatever the status says: a later run that failed or was killed has written its own status.
+        held = {complete.get("digest")}
         held |= {before.get("digest")} if before.get("status") == status.FINISHED else set()
         if held - {None, "", digest}:
             self._refused = True
@@ -158,7 +157,8 @@ class RunFolder:
         if self.folder is None:
             return
         files.write(result, fitted, data, self._config, self.folder)
-        (self.folder / status.SKIPPED).unlink(missing_ok=True)  # by an earlier run, which found its result elsewhere
+        # An earlier run that was skipped has left a note of where its result is.
+        (self.folder / status.SKIPPED).unlink(missing_ok=True)
         self._end(status.FINISHED)
         if draw is not None:
             draw(self.folder)

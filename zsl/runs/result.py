@@ -96,7 +96,8 @@ def digest(config: Mapping[str, Any], data: Mapping[str, Any]) -> str:
             settings["data"][name] = data[name]
     part = config["subset"]
     if config["evaluation"].get("imbalance") is not None and part["seed"] != config["seed"]:
-        settings["evaluation"] = {**config["evaluation"], "seed": part["seed"]}  # it draws the unequal classes
+        # This seed draws the images of the unequal classes.
+        settings["evaluation"] = {**config["evaluation"], "seed": part["seed"]}
     text = json.dumps(_canonical(settings), sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
