@@ -281,6 +281,16 @@ def test_chunks_that_were_divided_again_and_whole_numbers(client):
     assert_array_equal(there.predict(divided).compute(), here.predict(X))
 
 
+def test_chunks_without_rows_change_nothing(client, problem):
+    X, *others = problem
+    selected = da.concatenate([chunks(X), chunks(X) - 1e9])
+    selected = selected[selected.min(axis=1) > -1e8].compute_chunk_sizes()
+    assert 0 in selected.chunks[0]
+    there = CoupledDictionaries(n_atoms=20, n_iter=1).fit(selected, *others)
+    assert_array_equal(there.Dx_, CoupledDictionaries(n_atoms=20, n_iter=1).fit(chunks(X), *others).Dx_)
+    assert_array_equal(there.predict(selected).compute(), there.predict(X))
+
+
 def test_no_chunk_comes_to_the_client(client, problem, monkeypatch):
     X, *others = problem
     gathered, gather = [], client.gather

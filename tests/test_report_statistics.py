@@ -233,6 +233,9 @@ def test_the_pooled_difference_is_sharper_on_more_data_sets():
     t = stats.t.isf(two.p / 2, 6)
     assert_allclose(t, stats.t.isf(one.p / 2, 3) * np.sqrt(2))
     assert pooled([(np.zeros(3), 5, 20)]).p == 1
+    equal = pooled([(np.array([0.3 - 0.2, 0.1]), 5, 20)])
+    assert_allclose(equal.mean, 0.1)
+    assert np.isnan([equal.p, equal.low, equal.high]).all(), "two equal differences say nothing of their error"
     # Under no difference, p is not too often small: independent splits need no correction, so n_test is 0.
     rng = np.random.default_rng(0)
     p = [pooled([(rng.standard_normal(6), 0, 1) for _ in range(4)]).p for _ in range(2000)]

@@ -40,7 +40,7 @@ def csls(base_scores: Array | Scores, *, n_neighbors: Count = 10) -> Array | Sco
         best = np.vstack([best, block])
         best = np.partition(best, max(len(best) - k, 0), axis=0)[-k:]
     hubness = best.mean(axis=0)
-    return _as_given(S.map(lambda rows, s: 2 * s - hubness), base_scores)
+    return _as_given(S.map(lambda rows, s: 2 * s - hubness), base_scores, "csls")
 
 
 @label_rule(TRANSDUCTIVE, base="bidirectional", in_blocks=True)
@@ -72,7 +72,7 @@ def inverted_softmax(base_scores: Array | Scores, *, temperature: Positive = 1.0
         higher = np.maximum(top, block.max(axis=0))
         total = total * np.exp(top - higher) + np.exp(block - higher).sum(axis=0)
         top = higher
-    return _as_given(S.map(lambda rows, s: s - top - np.log(total)), base_scores)
+    return _as_given(S.map(lambda rows, s: s - top - np.log(total)), base_scores, "inverted_softmax")
 
 
 def _standardised(base_scores: Array | Scores) -> Scores:
@@ -81,6 +81,6 @@ def _standardised(base_scores: Array | Scores) -> Scores:
     return Scores.of(given).map(lambda rows, s: standard_scores(as_matrix(s, "base_scores"))).kept()
 
 
-def _as_given(scores: Scores, base_scores: Array | Scores) -> Array | Scores:
+def _as_given(scores: Scores, base_scores: Array | Scores, rule: str) -> Array | Scores:
     """An array where the base scores were one."""
-    return scores if isinstance(base_scores, Scores) else scores.in_memory("csls")
+    return scores if isinstance(base_scores, Scores) else scores.in_memory(rule)

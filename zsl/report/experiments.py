@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from zsl.report.cells import Cell, cells, layout
@@ -78,7 +79,8 @@ def columns_of(d: Difference | None) -> list[Any]:
     """A difference in points, its interval and its p as three columns."""
     if d is None:
         return [NONE, NONE, NONE]
-    return [number(100 * d.mean, 1, sign=True), f"{100 * d.low:+.1f} to {100 * d.high:+.1f}", number(d.p, 3)]
+    interval = NONE if np.isnan(d.low) else f"{100 * d.low:+.1f} to {100 * d.high:+.1f}"
+    return [number(100 * d.mean, 1, sign=True), interval, number(d.p, 3)]
 
 
 def curves(name: str, records: pd.DataFrame, extra: Sequence[str] = ()) -> tuple[list[Table], dict[str, Figure]]:

@@ -69,9 +69,9 @@ class Difference:
     mean: float
     low: float
     high: float
-    """95 % interval"""
+    """95 % interval; NaN if all splits have the same difference other than 0"""
     p: float
-    """Two-sided; NaN for the bootstrap, which has none"""
+    """Two-sided; NaN with such an interval, and for the bootstrap, which has none"""
 
 
 def pooled(parts: Sequence[tuple[Array, float, float]]) -> Difference:
@@ -95,8 +95,13 @@ def pooled(parts: Sequence[tuple[Array, float, float]]) -> Difference:
     mean, variance, K = float(means.mean()), float(variances.sum()), len(parts)
     error = np.sqrt(variance) / K
     freedom = variance**2 / max(float((variances**2 / [len(d) - 1 for d, _, _ in parts]).sum()), 1e-300)
-    half = float(stats.t.ppf(0.5 + _LEVEL / 2, freedom)) * error if error > 0 else 0.0
-    p = float(2 * stats.t.sf(abs(mean) / error, freedom)) if error > 0 else (1.0 if mean == 0 else 0.0)
+    if error <= 1e-12:
+        # Equal differences, as of few splits by chance, say nothing of the error; two equal methods do not differ.
+        if abs(mean) <= 1e-12:
+            return Difference(mean, mean, mean, 1.0)
+        return Difference(mean, float("nan"), float("nan"), float("nan"))
+    half = float(stats.t.ppf(0.5 + _LEVEL / 2, freedom)) * error
+    p = float(2 * stats.t.sf(abs(mean) / error, freedom))
     return Difference(mean, mean - half, mean + half, p)
 
 

@@ -139,7 +139,7 @@ def products_of_columns(X: Array, _: Any = None) -> Array:
 
 
 def by_rows(X: Any, name: str) -> Any:
-    """X as a ``dask.array`` that is divided by rows alone.
+    """X as a ``dask.array`` that is divided by rows alone, without empty chunks.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def by_rows(X: Any, name: str) -> Any:
             "to_dask_array(lengths=True)."
         )
     check_real(X.dtype, name)
-    return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+    return X.rechunk({0: tuple(n for n in X.chunks[0] if n) or (0,), 1: -1})
 
 
 def first_rows(X: Any, n: int) -> Array:

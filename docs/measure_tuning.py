@@ -1,0 +1,120 @@
+"""What settings chosen on validation classes are worth: ``python docs/measure_tuning.py FOLDER [--data FOLDER]``.
+
+For eleven models, four data sets, ten random and six alike draws of unseen classes, every setting of a model's grid is
+tested on validation classes in eight divisions and, fitted on all seen classes, on the unseen ones. FOLDER keeps these
+accuracies, a file for each draw and model, and the script goes on where it stopped. It prints, for each rule, the mean
+accuracy on unseen classes with the chosen settings less that with the given ones (docs/choosing.md).
+
+``--data`` is a folder with ``letters`` and ``vowel`` in the xlsa17 layout; without it these two are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from multiprocessing import Pool
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import zsl
+from zsl.experiment.loading import load
+from zsl.experiment.selection import accuracies
+from zsl.experiment.setup import checked
+from zsl.model_selection.holdout import folds, held_out
+from zsl.model_selection.one_standard_error import choose, distances
+from zsl.progress import Bar
+from zsl.report.cells import layout
+from zsl.system import usable_cores
+
+MODELS = ("eszsl ridge ridge_reverse sae synthesis_gaussian ale sje devise latem costa conse").split()
+DRAWS = [("random", seed) for seed in range(10)] + [("alike", seed) for seed in range(6)]
+
+
+def measure(job: tuple[Path, list[str]]) -> None:
+    """Write the accuracies of one draw and model: (T, J) on J folds, and (T,) on unseen classes."""
+    path, overrides = job
+    setup = checked(zsl.compose([*overrides, "tune=class_cv", "inference=own", "tracking=none"]))
+    data, tuning = load(setup), setup.tuning
+    assert tuning is not None
+    given = setup.values(tuning.space)
+    trials = [given, *(settings for settings in tuning.trials() if settings != given)]
+    classifiers = [setup.with_settings(settings).classifier for settings in trials]
+    sets = folds(data, tuning.n_folds, tuning.seed, tuning.repeats)
+    with Bar("", 0) as bar:
+        on_folds = [[one.mean() for one in accuracies(classifiers, part, bar)] for part in held_out(data, sets)]
+        unseen = [one.mean() for one in accuracies(classifiers, data, bar)]
+    np.savez(path, folds=np.array(on_folds).T, unseen=unseen, distance=distances(trials, 0), repeats=tuning.repeats)
+
+
+def rules() -> dict[str, Callable[[np.ndarray, np.ndarray, int], int]]:
+    """Each rule: from accuracies (T, J), distances (T,) and the number of divisions to the chosen setting."""
+
+    def best(divisions: int | None) -> Callable[[np.ndarray, np.ndarray, int], int]:
+        def chosen(accuracy: np.ndarray, distance: np.ndarray, repeats: int) -> int:
+            n = accuracy.shape[1] // repeats
+            return choose(accuracy[:, : n * (divisions or repeats)], distance, 0, n).best
+
+        return chosen
+
+    def errors(width: float, divisions: int | None = None, fewest: int = 1) -> Callable[..., int]:
+        def chosen(accuracy: np.ndarray, distance: np.ndarray, repeats: int) -> int:
+            n = accuracy.shape[1] // repeats
+            if n < fewest:
+                return 0
+            # An error that is wider by a factor is that of fewer folds.
+            return choose(accuracy[:, : n * (divisions or repeats)], distance, 0, n / width**2).chosen
+
+        return chosen
+
+    return {
+        "best, one division": best(1),
+        "best, all divisions": best(None),
+        "one standard error, two divisions": errors(1, 2),
+        "one standard error, all divisions": errors(1),
+        "1.5 standard errors": errors(1.5),
+        "two standard errors": errors(2),
+        "one standard error, three folds or more": errors(1, None, 3),
+    }
+
+
+def jobs(folder: Path, data: Path | None) -> Iterator[tuple[str, str, Path, list[str]]]:
+    """Data set, model, file and configuration of every draw."""
+    for name in ["cifar_awa", "digits"] + (["letters", "vowel"] if data else []):
+        blocks = [f"data_dir={data}"] * (name in ("letters", "vowel")) + layout()["data"][name]["overrides"]
+        fixed = [override for override in blocks if not override.startswith("split=")]
+        for split, seed in DRAWS:
+            for model in MODELS:
+                file = folder / f"{name}-{split}-{seed}-{model}.npz"
+                yield name, model, file, [*fixed, f"split={split}", f"split.seed={seed}", f"model={model}"]
+
+
+def main() -> None:
+    """Measure what is missing, and print a table for each rule."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--data", type=Path)
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    todo = list(jobs(given.folder, given.data))
+    missing = [(file, overrides) for _, _, file, overrides in todo if not file.exists()]
+    with Pool(usable_cores()) as pool:
+        for i, _ in enumerate(pool.imap_unordered(measure, missing), 1):
+            print(f"{i} of {len(missing)}", flush=True)
+    for title, rule in rules().items():
+        gains: dict[tuple[str, str], list[float]] = {}
+        for name, model, file, _ in todo:
+            with np.load(file) as found:
+                unseen = found["unseen"]
+                chosen = rule(found["folds"], found["distance"], int(found["repeats"]))
+            gains.setdefault((model, name), []).append(unseen[chosen] - unseen[0])
+        table = pd.Series({key: np.mean(values) for key, values in gains.items()}).unstack()
+        worst = min(min(values) for values in gains.values())
+        print(f"\n{title}: mean {table.mean(axis=None):+.4f}, {int((table < -0.005).sum().sum())} of {table.size} below "
+              f"-0.005, worst draw {worst:+.3f}")  # fmt: skip
+        print(table.loc[MODELS].map("{:+.3f}".format).to_markdown())
+
+
+if __name__ == "__main__":
+    main()
