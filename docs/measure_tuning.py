@@ -28,7 +28,8 @@ from zsl.progress import Bar
 from zsl.report.cells import layout
 from zsl.system import usable_cores
 
-MODELS = ("eszsl ridge ridge_reverse sae synthesis_gaussian ale sje devise latem costa conse").split()
+MODELS = ["eszsl", "ridge", "ridge_reverse", "sae", "synthesis_gaussian", "ale", "sje", "devise", "latem", "costa",
+          "conse"]  # fmt: skip
 DRAWS = [("random", seed) for seed in range(10)] + [("alike", seed) for seed in range(6)]
 
 
@@ -111,8 +112,8 @@ def main() -> None:
             gains.setdefault((model, name), []).append(unseen[chosen] - unseen[0])
         table = pd.Series({key: np.mean(values) for key, values in gains.items()}).unstack()
         worst = min(min(values) for values in gains.values())
-        print(f"\n{title}: mean {table.mean(axis=None):+.4f}, {int((table < -0.005).sum().sum())} of {table.size} below "
-              f"-0.005, worst draw {worst:+.3f}")  # fmt: skip
+        lost = int((table < -0.005).sum().sum())
+        print(f"\n{title}: mean {table.mean(axis=None):+.4f}, {lost} of {table.size} below -0.005, worst {worst:+.3f}")
         print(table.loc[MODELS].map("{:+.3f}".format).to_markdown())
 
 

@@ -18,7 +18,7 @@ _MARGIN = 1e-3
 
 @dataclass(eq=False, repr=False)
 class ABSNetStyle(InductiveModel):
-    r"""Attribute-based synthesis, in the spirit of ABS-Net (Lu, Li, Yan and Zhang, Pattern Recognition 2018).
+    r"""Attribute-based synthesis, in the spirit of ABS-Net (Lu, Li, Yan, Mei and Zhang, Pattern Recognition 2018).
 
     .. math:: \text{score}_u(x) = \sum_m \log \bigl[ a_{um}\, N(f_m(x);\, \mu_{m1}, \sigma_{m1}^2)
         + (1 - a_{um})\, N(f_m(x);\, \mu_{m0}, \sigma_{m0}^2) \bigr]

@@ -18,15 +18,15 @@ class BucherMetric(AttributePredictor):
     r"""Semantic consistency by metric learning (Bucher, Herbin and Jurie, ECCV 2016).
 
     .. math:: d^2(x, z) = \|(x W_X + b - z) W_A\|^2, \qquad
-        \min \tfrac1{nC} \sum_{i, c} w_{ic} \bigl[1 - t_{ic} (\tau - d^2(x_i, s_c))\bigr]_+^2
+        \min \tfrac1n \sum_{i, c} w_{ic} \bigl[1 - t_{ic} (\tau - d^2(x_i, s_c))\bigr]_+^2
         + \tfrac{\lambda}{n} \sum_i \|x_i W_X + b - z_i\|^2 + \mu (\|W_X\|_F^2 + \|W_A\|_F^2)
 
     X (n, p) are features, z_i (q,) the attributes of image i, s_c those of the C seen classes; t is 1 for the image's
     own class and -1 for the others. W_X (p, q), b (q,), W_A (q, m) and tau are learned. Scores are ``-d^2``.
 
     Two parts are interpretations: the hinge is squared, which makes the objective smooth, and all pairs count, where
-    the reference draws pairs. The weights w give the C - 1 wrong pairs of an image together as much weight as the right
-    one. L-BFGS starts from the identity for W_A and from zero for W_X.
+    the reference draws pairs. The weights w are 1/2 for the image's own class and 1 / (2 (C - 1)) for each other class.
+    L-BFGS starts from the identity for W_A and from zero for W_X.
 
     Parameters
     ----------

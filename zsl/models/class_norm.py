@@ -34,7 +34,8 @@ class ClassNorm(InductiveModel):
     The authors take features as they are, which have no negative values, a final ReLU and 1024 units
     (``model.rectify=true model.hidden=1024 feature.centre=false feature.l2=false dataset.semantics.centre=false``). In
     the generalised setting they multiply the scores of seen classes by 0.95, chosen by hand. Here
-    ``evaluation.calibrate=true`` chooses an offset on validation classes instead; by default there is none.
+    ``evaluation.calibrate=true`` chooses an offset on validation classes instead, which makes results transductive; by
+    default there is none.
 
     Parameters
     ----------

@@ -26,8 +26,8 @@ class Compatibility(InductiveModel):
     Training is stochastic subgradient descent on ``1/n sum_i loss(F(x_i, .), y_i)``. Every epoch permutes the images,
     and every batch makes one step of ``lr`` times its mean subgradient. The references take one image at a time; a
     batch is the same method with less noise. W starts at zero and therefore stays in the span of the seen classes'
-    attributes. There is no penalty: ``lr`` times the number of epochs bounds W. The losses are homogeneous, so only
-    ``lr / margin`` matters.
+    attributes. There is no penalty: the number of epochs, and for all but SJE also ``lr``, limit how far W goes
+    (docs/methods.md). The losses are homogeneous, so only ``lr / margin`` matters.
 
     Parameters
     ----------

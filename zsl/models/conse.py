@@ -25,7 +25,7 @@ class ConSE(AttributePredictor):
 
     .. math:: \min_{W, b} \tfrac12 \|W\|^2 - C \sum_i \log p(y_i | x_i).
 
-    In the generalised setting the predictions, as combinations of seen classes, are hardly ever an unseen class.
+    In the generalised setting an unseen class is hardly ever predicted, because f(x) is a combination of seen classes.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ class CoupledDictionaries(PredictMixin, BaseEstimator):
         r, the number of atoms. ``None``: 1.25 max(p, q), since the paper asks for r > max(p, q), but at most the number
         of images and at most 2560.
     lam : float > 0, optional
-        The penalty lambda of Eq. (5), before the 1/r. If ``lam`` is given, ``lam_relative`` is not used.
+        The penalty lambda of Eqs. (2) to (5), before the 1/r. If ``lam`` is given, ``lam_relative`` is not used.
     lam_relative : float > 0
         lambda as a share of the mean lambda at which the codes of the training images (of 4096 of them, if there are
         more) vanish under the initial dictionary (:func:`zsl.sparse.lambda_max`). A share means the same for all

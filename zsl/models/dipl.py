@@ -34,7 +34,7 @@ class DIPL(TransductiveModel):
     i runs over the training images with attributes z, t over the test images and u over the classes to choose from,
     with attributes a. The minimum over u gives each test image a label; with fixed labels W (p, q) solves one Sylvester
     equation, that of the semantic auto-encoder for training and test images together. Both steps in turn lower the
-    objective until no label changes. The score is the negative term of a class in the last minimum. With lambda = 0 W
+    objective until no label changes. The score of class u is minus the last bracket with the final W. With lambda = 0 W
     is that of :class:`zsl.models.SAE` with its weight of the encoder at ``1 / gamma``.
 
     An interpretation: the abstract of the paper confirms a linear projection with self-reconstruction on seen and

@@ -65,7 +65,8 @@ class GMMNStyle(InductiveModel):
       images, up to a constant for each image. All classes have the same covariance, that of the generated images of
       the seen classes about their means, and the same noise.
 
-    Of the published numbers, 55.3 in the column of AwA is most likely that of aPY; another paper quotes 77.1 for AwA1.
+    The paper's tables quote 55.3 for this method on AwA, which is most likely its number on aPY; another paper quotes
+    77.1 for AwA1.
 
     Examples
     --------

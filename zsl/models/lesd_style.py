@@ -23,9 +23,10 @@ class LESDStyle(InductiveModel):
     X (n, p) are features and Z (n, q) attributes of the images, both centred on these images; P (p, r) is the embedding
     and D (r, q) the dictionary. With ``D' = (Z'Z + lam I)^-1 Z'X P`` the minimiser P has the r leading solutions of
     ``X'Z (Z'Z + lam I)^-1 Z'X a = kappa (X'X + alpha I) a`` as its columns: regularised canonical correlation. An image
-    x gets the class u whose code ``u D'`` is most similar to ``x P``. Each of ``n_members`` pairs (P, D) is fitted to a
-    random share of the seen classes. The scores of each pair are centred and divided by their standard deviation over
-    the training images and seen classes; the scores of the model are the mean over the pairs.
+    x gets the class u whose code ``s_u D'``, from its attributes s_u, is most similar to ``x P``. Each of ``n_members``
+    pairs (P, D) is fitted to a random share of the seen classes. The scores of each pair are centred and divided by
+    their standard deviation over the training images and seen classes; the scores of the model are the mean over the
+    pairs.
 
     Parameters
     ----------

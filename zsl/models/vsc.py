@@ -60,7 +60,7 @@ class VisualStructure(TransductiveModel):
     form : "ridge" or "network"
     lam : float >= 0, optional
         ``None``: 0.001 for the network, the authors' value for WDVSc; for the ridge form the value that gives an unseen
-        class the weight of a seen one.
+        class the weight of a seen one (for CDVSc, whose P sums to 2 M, twice that on the mean).
     gamma : float >= 0
         Penalty of the ridge form.
     max_iter : int >= 1
@@ -186,7 +186,7 @@ class VisualStructure(TransductiveModel):
 
 
 def perceptron(q: int, hidden: int, p: int, rng: np.random.Generator) -> Network:
-    """The authors' map: two hidden layers with leaky ReLU, outputs of unit length, Xavier's uniform start, no bias."""
+    """The authors' map: two hidden layers with leaky ReLU, outputs of unit length, Xavier's uniform start."""
     sizes = [q, hidden, hidden, p]
     linear = [Linear(uniform(rng, m, n, np.sqrt(6 / (m + n))), np.zeros(n, np.float32)) for m, n in pairwise(sizes)]
     return Network([linear[0], Rectifier(0.2), linear[1], Rectifier(0.2), linear[2], UnitRows()])

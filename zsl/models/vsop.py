@@ -17,7 +17,7 @@ _GAIN = 1e-10
 
 @dataclass(eq=False, repr=False)
 class VSOP(TransductiveModel):
-    r"""Visual-semantic orthogonal projections (Wu et al., Knowledge-Based Systems, 2021).
+    r"""VSOP (Wu et al., Knowledge-Based Systems, 2021): orthogonal projections of features and attributes.
 
     .. math:: \min_{P, Q} (1 - \gamma_x) \|X P\|_F^2 + (1 - \gamma_z) \|Z Q\|_F^2
         - 2\, \mathrm{tr}(P^\top X^\top Z Q), \qquad P^\top P = Q^\top Q = I
