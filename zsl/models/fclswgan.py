@@ -29,9 +29,9 @@ class FCLSWGAN(InductiveModel):
         - \beta\, \mathbb E \log p(y | \tilde x), \qquad \tilde x = G(s, e), \qquad
         \hat x = u x + (1 - u) \tilde x
 
-    x (d,) is a seen image of class y with attributes s (q,), e is standard normal noise (q,), and u is uniform on
-    [0, 1]. The first two terms estimate the Wasserstein distance of real and generated images of the same attributes; p
-    is a softmax classifier of the seen classes, fitted to real images beforehand and frozen. Generator G and critic D have
+    x (d,) is a seen image of class y with attributes s (q,), e is standard normal noise (q,), and u is uniform on [0,
+    1]. The first two terms estimate the Wasserstein distance of real and generated images of the same attributes; p is
+    a softmax classifier of the seen classes, fitted to real images beforehand and frozen. Generator G and critic D have
     one hidden layer of leaky rectifiers (slope 0.2), and the output of G is rectified. Weights start normal with the
     deviation 0.02. Adam with the decay rates 0.5 and 0.999 takes ``n_critic`` steps for D, then one for G. An epoch has
     as many steps of G as there are batches of training images.

@@ -26,8 +26,8 @@ class SynC(InductiveModel):
     .. math:: \tfrac1n \sum_i \ell(x_i, y_i; w_1 \dots w_C) + \tfrac\lambda2 \sum_c \|w_c\|^2 .
 
     As in the main experiments of the reference, there is one phantom at each seen class, b = a. The similarities of the
-    seen classes then form a square matrix, any w_c can be reached, and the problem decouples: the w_c are fitted directly,
-    and ``V = s^-1 W``.
+    seen classes then form a square matrix, any w_c can be reached, and the problem decouples: the w_c are fitted
+    directly, and ``V = s^-1 W``.
 
     Parameters
     ----------
