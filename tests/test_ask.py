@@ -16,6 +16,7 @@ from zsl.data.labelled import set_aside, without
 from zsl.errors import UserError
 from zsl.experiment.loading import load
 from zsl.experiment.setup import checked
+from zsl.predict.evaluation import places_of
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_questions_answers_and_new_predictions(run_of_digits, tmp_path, capsys):
     said = ask(capsys, run_of_digits, "--to", tmp_path / "a")
     file = tmp_path / "a" / "questions.csv"
     assert f"{file} asks about 3 images, the most useful first (no image file was found; give their folder by" in said
-    assert f"zsl ask {run_of_digits} --answers {file}" in said
+    assert f"zsl ask {run_of_digits} --to {tmp_path / 'a'} --answers {file}" in said
     table = pd.read_csv(file)
     assert list(table) == ["question", "image", "cluster_size", "guess", "certainty", "expected_gain", "answer"]
     assert table["cluster_size"].sum() == 539
@@ -93,6 +94,8 @@ def test_true_classes_may_differ_in_blanks_and_capitals(tmp_path):
     classifier = SimpleNamespace(classes_=["polar bear", "cat"], about_={}, n_features_in_=3, labelled_=None)
     images = read_images(tmp_path, classifier, Namespace(input=tmp_path / "x.npz", truth=True))
     assert images.y.tolist() == [0, 1, -1, -1]
+    # zsl extract calls the class of a/abbey/1.jpg so.
+    assert places_of(["a/abbey"], ["a_abbey", "b_abbey"], tmp_path).tolist() == [0]
 
 
 def test_truth_as_the_answers(run_of_digits, tmp_path, capsys):
@@ -150,9 +153,10 @@ def test_images_of_ones_own(run_of_digits, tmp_path, capsys):
     names = np.array(data.unseen_names)[data.y_unseen]
     file = tmp_path / "more.npz"
     np.savez(file, features=data.X_unseen[:300], labels=names[:300], files=np.array([f"{i}.png" for i in range(300)]))
-    said = ask(capsys, run_of_digits, file, "--to", tmp_path)
-    assert f"zsl ask {run_of_digits} {file} --answers {tmp_path / 'questions.csv'}" in said
-    table = pd.read_csv(tmp_path / "questions.csv", dtype=str)
+    to = tmp_path / "my answers"
+    said = ask(capsys, run_of_digits, file, "--to", to)
+    assert f"zsl ask {run_of_digits} {file} --to '{to}' --answers '{to / 'questions.csv'}'" in said
+    table = pd.read_csv(to / "questions.csv", dtype=str)
     assert table["cluster_size"].astype(int).sum() == 300
     lines = ask(capsys, run_of_digits, file, "--truth").splitlines()
     assert float(lines[4].split()[1]) > 0.9

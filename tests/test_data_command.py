@@ -190,12 +190,18 @@ def test_a_dataset_is_one_function_that_returns_a_table(tmp_path, monkeypatch):
         "def load(feature: str) -> ImageTable:\n"
         "    X, y = np.random.default_rng(0).random((40, 3)), np.arange(40) % 5\n"
         "    Z = np.random.default_rng(1).random((5, 4))\n"
-        "    return ImageTable('mine', feature, X, y, tuple('abcde'), Z, n_unseen=2)\n"
+        "    return ImageTable('mine', feature, X, y, tuple('abcde'), Z, n_unseen=2)\n\n"
+        "def divide(table, **_):\n"
+        "    from zsl.data import splits\n"
+        "    return splits.auto(table)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     table = load_table({"_target_": "my_reader.load", "name": "mine"}, "raw", None, allow=["my_reader"])
     data = ZeroShotData.from_table(table, splits.auto(table))
     assert (data.feature, len(data.unseen), data.split) == ("raw", 2, "random")
+    # A split may be one, too, and zsl data convert takes it.
+    words = ["split=random", "split._target_=my_reader.divide", "allow_targets=[my_reader]"]
+    assert main(["convert", "digits", *words, "--to", str(tmp_path / "out")]) == 0
 
 
 def test_help_is_fast():

@@ -29,6 +29,19 @@ def fitted(data):
     return found
 
 
+@pytest.mark.parametrize(
+    ("model", "base", "sentence"),
+    [
+        (zsl.models.Ridge(), "bidirectonal", r"inference.mixture.base=bidirectonal does not exist .did you mean bidir"),
+        (zsl.models.ALE(), "nearest", r"inference.mixture.base=nearest needs predicted attributes.*base=own"),
+    ],
+)
+def test_the_base_of_a_rule_is_checked_before_a_fit(model, base, sentence):
+    with pytest.raises(UserError, match=sentence):
+        Inference(labels="mixture", settings={"mixture": {"base": base}}).check(model)
+    Inference(labels="mixture", settings={"mixture": {"base": "own"}}).check(model)
+
+
 def predict(fitted, data, inference, model="coupled", rows=slice(None)):
     return inference.predict(fitted[model][0], data.X_unseen[rows], data.Z_unseen, fitted[model][1])
 
@@ -100,7 +113,10 @@ def test_presets_are_the_same_in_python_and_in_conf(name):
     ("overrides", "message"),
     [
         (["inference.labels=mixture", "inference.mixture.base=mixture"], "builds on mixture itself"),
-        (["inference.labels=mixture", "inference.mixture.base=nonsense"], "inference.labels=nonsense does not exist"),
+        (
+            ["inference.labels=mixture", "inference.mixture.base=nonsense"],
+            "inference.mixture.base=nonsense does not exist",
+        ),
         (["model=sync", "inference=own", "inference.labels=nearest"], "nearest needs predicted attributes"),
         (["model=ridge", "inference=aag", "inference.labels=code_eszsl"], "code_eszsl needs a model with dictionaries"),
         (["inference=inductive", "inference.fallback=true"], "inference.fallback=false"),

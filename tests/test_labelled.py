@@ -221,6 +221,18 @@ def test_what_is_set_aside(tmp_path):
     assert left.rows_unseen == (*data.rows_unseen[:7], *data.rows_unseen[8:])
     file = csv_of(tmp_path / "b.csv", [(data.rows_unseen[7], "four")], " Row,ANSWER")
     assert set_aside(data, file)[0].key == left.key
+    file = csv_of(tmp_path / "c.csv", [("", data.rows_unseen[7], "four"), ("", "", "")], "image,row,class")
+    assert set_aside(data, file)[0].key == left.key
+
+
+def test_sizes_that_labels_make_impossible_are_refused_before_the_fit(tmp_path, monkeypatch):
+    data = as_read()
+    rows = np.flatnonzero(data.y_unseen == 0)[:-3]
+    file = csv_of(tmp_path / "a.csv", [(data.rows_unseen[i], data.unseen_names[0]) for i in rows])
+    monkeypatch.setattr(zsl.ZeroShotClassifier, "fit_data", lambda *_: pytest.fail("a model was fitted"))
+    words = [*RUN, f"inference.labelled={file}", "evaluation.imbalance=10"]
+    with pytest.raises(UserError, match=r"evaluation\.imbalance=10"):
+        zsl.run(zsl.compose(words))
 
 
 @pytest.mark.parametrize(

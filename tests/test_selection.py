@@ -301,6 +301,7 @@ def test_random_search_draws_different_points_under_its_seed():
         ("tune.grid={model.gamma:{low:0,high:1,log:true}}", "with log above zero"),
         ("tune.grid={model.gamma:1}", "a list with at least one value"),
         ("tune.grid={model.gamma:[-1]}", "model.gamma=-1 is not accepted"),
+        ("tune.grid={}", "tune.grid is empty; name a key and its values"),
         ("tune.search=best", "tune.search='best' is not accepted"),
         ("tune.n_folds=1", "tune.n_folds=1 is not accepted"),
         ("tune.grid={model.gamma:{low:1,high:inf}}", "model.gamma.high=inf is not accepted"),
@@ -311,6 +312,28 @@ def test_random_search_draws_different_points_under_its_seed():
 def test_what_is_wrong_with_a_grid_is_said(override, message):
     with pytest.raises(UserError, match=message.replace("[", r"\[")):
         selection("model=eszsl", override)
+
+
+def test_keys_that_may_not_vary_are_refused_before_the_data_are_read():
+    with pytest.raises(UserError, match=r"split.seed .*cannot be tuned"):
+        checked(compose([*TUNED, "model=eszsl", "tune.search=random", "tune.grid={split.seed:[1,2]}"]))
+
+
+def test_a_given_setting_of_an_own_rule_is_the_default_of_its_function(monkeypatch, tmp_path):
+    (tmp_path / "own_rule_of_mine.py").write_text(
+        "def mine(base_scores, *, tol: float = 0.5):\n    return base_scores\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    setup = checked(
+        compose(["model=coupled", "inference.labels=own_rule_of_mine.mine", "allow_targets=[own_rule_of_mine]"])
+    )
+    assert setup.values(["inference.mine.tol"]) == {"inference.mine.tol": 0.5}
+
+
+def test_one_validation_split_cannot_choose_a_rule():
+    words = ["model=eszsl", "inference=transductive", "inference.fallback=true", "evaluation.n_validation_splits=1"]
+    with pytest.raises(UserError, match="needs two validation splits or more"):
+        checked(compose(words))
 
 
 def test_the_run_is_refitted_with_the_choice_and_records_everything(tmp_path):

@@ -231,3 +231,14 @@ def test_a_job_that_a_cluster_starts_again_is_one_run(store, monkeypatch, caplog
     (stored,) = open_store({"uri": None, "experiment": "zsl"}, store).find("zsl.kind", "run")
     assert (stored.info.run_id, stored.info.status) == (first["tracking"]["run_id"], "FINISHED")
     assert not stored.data.tags.get("zsl.error")
+
+
+def test_jobs_of_earlier_sweeps_in_the_same_folder_are_not_counted(tmp_path):
+    for i, (name, record) in enumerate([
+        (records.STATUS, {"status": "FINISHED", "sweep": "a"}), (records.STATUS, {"status": "FAILED", "sweep": "b"}),
+        (records.SKIPPED, {"record": "x", "metrics": {}, "sweep": "a"}),
+        (records.SKIPPED, {"record": "x", "metrics": {}, "sweep": "b"}),
+    ]):  # fmt: skip
+        (tmp_path / str(i)).mkdir()
+        records.write(tmp_path / str(i) / name, record)
+    assert cluster.counts({"id": "a", "folder": str(tmp_path)}) == {"FINISHED": 1, "SKIPPED": 1}

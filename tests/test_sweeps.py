@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from commands import start, wait_for, zsl
-from zsl.experiment.sweep import limit_threads, threads_for
+from zsl.experiment.sweep import Sweep, limit_threads, threads_for
 from zsl.runs import status as records
 from zsl.runs.folder import NoTracker
 from zsl.runs.jobs import end_sweep, how_chosen, jobs_of
@@ -404,3 +404,12 @@ def test_a_sweep_in_the_folder_of_another_one_leaves_its_runs_alone(tmp_path):
         assert (tmp_path / "multirun" / "sweep" / "0" / "status.json").read_text() == before
     done = zsl(*quick, "model=ridge", "skip_existing=true", cwd=tmp_path)
     assert "1 skipped" in done.out
+
+
+@pytest.mark.parametrize(("launcher", "paced"), [("basic_launcher.BasicLauncher", True), ("JoblibLauncher", False)])
+def test_the_time_left_is_said_where_jobs_run_one_after_the_other(launcher, paced, caplog):
+    caplog.set_level("INFO")
+    sweep = Sweep()
+    sweep.sweep = {"jobs": 100, "started": records.now_ms() - 5000, "launcher": {"_target_": f"x.{launcher}"}}
+    sweep._say(7, ["seed=7"])
+    assert ("left" in caplog.text) == paced

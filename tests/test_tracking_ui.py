@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -64,6 +66,21 @@ def fetched(address, seconds=30):
             if time.monotonic() > until:
                 raise
             time.sleep(0.2)
+
+
+def test_the_page_of_another_database_leaves_the_note_of_the_store(tmp_path, monkeypatch):
+    for name in (opening.DATABASE, "other.db"):
+        with sqlite3.connect(tmp_path / name) as database:
+            for table in opening._TABLES:
+                database.execute(f"CREATE TABLE {table} (id)")
+    note = tmp_path / records.PAGE
+    note.write_text("{}")
+    monkeypatch.setattr(ui, "application", lambda database: (None, "/"))
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
+    ui._work(argparse.Namespace(folder=tmp_path / "other.db", host="127.0.0.1", port=5000))
+    assert note.exists()
+    ui._work(argparse.Namespace(folder=tmp_path, host="127.0.0.1", port=5000))
+    assert not note.exists()
 
 
 @pytest.mark.slow

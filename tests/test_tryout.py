@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import zsl
 from zsl.data.readers.files import read_npz
+from zsl.errors import UserError
 from zsl.extract.networks import Network
 from zsl.models import ESZSL
 from zsl.tryout import __main__ as command
@@ -198,6 +199,23 @@ def test_an_interrupted_extraction_goes_on(photos, seen_by, monkeypatch):
     n = len(seen_by)
     assert tried(photos) == 0
     assert len(seen_by) - n < 48  # the first batch was kept
+
+
+def test_a_run_that_fails_leaves_the_one_before(photos, seen_by, monkeypatch):
+    assert tried(photos) == 0
+    run = photos.with_name("photos-try") / "run"
+    before = (run / "results.json").read_text()
+
+    def fails(*_):
+        (run / "half").mkdir(parents=True)
+        raise UserError("no.")
+
+    for _ in range(2):
+        with monkeypatch.context() as broken:
+            broken.setattr("zsl.experiment.run.run", fails)
+            assert tried(photos) == 1
+        assert (run / "results.json").read_text() == before
+        assert not (run / "half").exists()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import csv
 import logging
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_flags(parser, "the one that made training's features")
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE",
                         help="a package outside zsl whose model the run used")  # fmt: skip
+    parser.set_defaults(words=list(sys.argv[1:] if argv is None else argv))
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
     smaller = "free some, or ask about fewer images"
     return exit_status("zsl ask", lambda: _work(parse(parser, argv)), smaller=smaller)
@@ -178,9 +180,8 @@ def _say_what_next(
         else " (no image file was found; give their folder by --images FOLDER)"
     )
     print(f"{to / QUESTIONS} asks about {_many(len(questions), 'image')}, the most useful first{sheet}.")
-    words = ["zsl ask", arguments.run, *([arguments.input] if arguments.input else []), "--answers", to / QUESTIONS]
-    print(f"Write classes into its column answer ({', '.join(session.names)}; empty: no label), then: "
-          + " ".join(map(str, words)))  # fmt: skip
+    words = shlex.join(["zsl", "ask", *arguments.words, "--answers", str(to / QUESTIONS)])
+    print(f"Write classes into its column answer ({', '.join(session.names)}; empty: no label), then: {words}")
 
 
 def _ask(session: Session, images: TestImages, files: ImageFiles, seen: Sequence[str], to: Path) -> None:

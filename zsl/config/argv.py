@@ -1,4 +1,4 @@
-"""The command line as Hydra 1.3 can read it."""
+"""Rewrites the words of a command line so that Hydra 1.3 reads them as the user means them, and refuses wrong flags."""
 
 from __future__ import annotations
 

@@ -172,10 +172,11 @@ def _convert(arguments: argparse.Namespace) -> int:
     from zsl.data.load import load_table
 
     config = _config(arguments)
-    table = load_table(config["dataset"], config["feature"]["name"], config["dataset"]["semantics"].get("source"))
+    source, allow = config["dataset"]["semantics"].get("source"), config["allow_targets"]
+    table = load_table(config["dataset"], config["feature"]["name"], source, allow)
     splits = dict(table.splits)
     if "proposed" not in splits or any(o.startswith("split") for o in arguments.overrides):
-        splits["proposed"] = build(config["split"], "split")(table)
+        splits["proposed"] = build(config["split"], "split", allow_targets=allow)(table)
     write = to_xlsa17 if arguments.format == "xlsa17" else to_npz
     for path in write(table, splits, Path(arguments.to).expanduser()):
         print(path)

@@ -1,4 +1,7 @@
-"""Features as a fitted estimator takes them: scikit-learn's checks, or a ``dask.array`` as it is."""
+"""Checks of the features and class names that an estimator is given in ``fit`` and ``predict``.
+
+They are scikit-learn's for arrays; of a ``dask.array`` each chunk is checked where it is computed.
+"""
 
 from __future__ import annotations
 

@@ -127,7 +127,8 @@ def read_answers(
         named = [word for word in words if not is_no_class(word, names)]
         if not named:
             continue
-        image = find(called[line] if called is not None else None, numbers[line] if numbers is not None else None)
+        name, row = (fields[line] if fields is not None else None for fields in (called, numbers))
+        image = find(None if row and not name else name, row)
         for word in named:
             place = place_of(word, unseen, seen, str(path))
             before, _ = labels.setdefault(image, (place, word))

@@ -1,4 +1,4 @@
-"""Attributes of classes and of images, as a split leaves them: class means, missing values, blocks of columns."""
+"""Computes the class attributes of a split: means over images, what becomes of missing values, blocks of columns."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One run, from a configuration to a recorded result: :func:`zsl.experiment.run.run` is the whole of it."""
+"""Runs, sweeps, tuning and estimates, from a configuration to recorded results."""

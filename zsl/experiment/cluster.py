@@ -1,4 +1,4 @@
-"""Checks settings before a sweep on a Slurm cluster (``hydra/launcher=submitit_slurm``), reports, records its end.
+"""Slurm sweeps (``hydra/launcher=submitit_slurm``): settings are checked before, and the command waits for all jobs.
 
 submitit gives up at the first job that leaves no result, and Slurm goes on with the others, so the end of a sweep waits
 for those.
@@ -57,16 +57,21 @@ def report(sweep: Mapping[str, Any]) -> None:
     def look() -> None:
         while True:
             time.sleep(_REPORT_S)
-            found: Counter[str] = Counter()
-            for path in Path(sweep["folder"]).glob(f"*/{records.STATUS}"):
-                record = records.read(path)
-                if record.get("sweep") == sweep["id"]:
-                    found[str(record.get("status"))] += 1
-            found["SKIPPED"] = sum(1 for _ in Path(sweep["folder"]).glob(f"*/{records.SKIPPED}"))
-            words = ", ".join(f"{n} {word.lower()}" for word, n in sorted(found.items()) if n) or "none started"
+            words = ", ".join(f"{n} {word.lower()}" for word, n in sorted(counts(sweep).items())) or "none started"
             log.info("sweep of %s jobs: %s", sweep["jobs"] or "some", words)
 
     threading.Thread(target=look, daemon=True, name="sweep report").start()
+
+
+def counts(sweep: Mapping[str, Any]) -> Counter[str]:
+    """How many jobs of a sweep have which status; a folder may hold those of earlier sweeps as well."""
+    found: Counter[str] = Counter()
+    for name in (records.STATUS, records.SKIPPED):
+        for path in Path(sweep["folder"]).glob(f"*/{name}"):
+            record = records.read(path)
+            if record.get("sweep") == sweep["id"]:
+                found[str(record.get("status", "SKIPPED"))] += 1
+    return found
 
 
 def wait(sweep: Mapping[str, Any], interrupted: bool) -> tuple[str, bool, str]:

@@ -29,8 +29,6 @@ def load(setup: Setup) -> ZeroShotData:
     for message in data.notes:
         log.warning("%s", message)
     check_one_space(setup.classifier.model, data.key["provenance"], data.X.shape[1], data.attributes.shape[1])
-    if setup.imbalance is not None:
-        unequal_rows(setup, data)  # a ratio that cannot be had is refused now, and not after the fit
     return data if setup.shuffle_attributes is None else data.shuffle_attributes(setup.shuffle_attributes)
 
 

@@ -11,7 +11,7 @@ from zsl.data.labelled import set_aside
 from zsl.device import on_device
 from zsl.experiment.dask_client import dask_client
 from zsl.experiment.figures import draw
-from zsl.experiment.loading import load
+from zsl.experiment.loading import load, unequal_rows
 from zsl.experiment.outcome import Clock, evaluate
 from zsl.experiment.selection import select
 from zsl.experiment.setup import Setup, checked
@@ -60,6 +60,8 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
         data, labelled = load(setup), None
         if setup.labelled is not None:
             data, labelled = set_aside(data, setup.labelled)
+        if setup.imbalance is not None:
+            unequal_rows(setup, data)  # a ratio that cannot be had is refused now, and not after the fit
         name = setup.run_name(data.split)
         existing = out.start(setup.config, setup.tracker, digest(setup.config, data.identity), name)
         if existing is not None:

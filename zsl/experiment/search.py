@@ -171,7 +171,12 @@ class Tuning:
                 )
             given["grid"] = {f"model.{k}": v for k, v in grid.items()}
         check_value(dict[str, Any], given["grid"], "tune.grid")
+        if not given["grid"]:
+            raise UserError(
+                "tune.grid is empty; name a key and its values, such as 'tune.grid={model.lam:[0.01,0.1]}'."
+            )
         found = cls(**given)
+        space_of(found.grid)
         if found.search == "grid":
             found.trials()  # a grid cannot cover a range
         return found

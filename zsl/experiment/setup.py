@@ -22,6 +22,7 @@ from zsl.errors import UserError
 from zsl.experiment.search import Tuning
 from zsl.inference import Inference
 from zsl.inference.prediction import stage_name
+from zsl.model_selection.decision import check_splits
 from zsl.runs.folder import Tracker
 
 if TYPE_CHECKING:
@@ -85,7 +86,13 @@ class Setup:
             node: Any = self.config
             for name in parents:
                 node = node.get(name, {})
-            found[key] = node[leaf] if leaf in node else getattr(self.classifier.model, leaf, None)
+            rule = self.inference.own_rule(parents[-1]) if parents[:1] == ["inference"] and len(parents) == 2 else None
+            if leaf in node:
+                found[key] = node[leaf]
+            elif rule is not None:
+                found[key] = self.inference.setting(rule).get(leaf)
+            else:
+                found[key] = getattr(self.classifier.model, leaf, None)
         return found
 
     def with_settings(self, settings: Mapping[str, Any]) -> Setup:
@@ -138,6 +145,7 @@ def checked(cfg: DictConfig) -> Setup:
         seed=config["seed"],
     )
     inference.check(classifier.model)
+    check_splits(inference.fallback, evaluation["n_validation_splits"])
     if labelled is not None:
         inference.check_labelled(classifier.model)
     tuning = Tuning.of(config["tune"], config["model"], vars(classifier.model))

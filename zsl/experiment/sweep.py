@@ -1,4 +1,4 @@
-"""Sweeps: the run above the jobs of a multirun, the number of jobs, the end of the sweep, and the cores of each job.
+"""Sweeps: the parent run of the jobs of a multirun, their number, the end of the sweep, and the cores of each job.
 
 Hydra calls :class:`Sweep` (``hydra.callbacks`` in ``conf/config.yaml``) when a multirun and each of its jobs start. It
 calls nothing when a job has failed, so the command itself ends the sweep with :func:`finish`.
@@ -107,8 +107,8 @@ class Sweep(Callback):
         if number is None or not total or total == 1:
             return
         seconds = (records.now_ms() - self.sweep["started"]) / 1000
-        # submitit starts jobs in any order and many at once, so their number does not tell how many are over.
-        paced = number and "submitit" not in str(self.sweep["launcher"].get("_target_"))
+        # Other launchers start many jobs at once, so their number does not tell how many are over.
+        paced = number and str(self.sweep["launcher"].get("_target_")).endswith(".BasicLauncher")
         left = f", {time_left(seconds, number, total - number)}" if paced else ""
         log.info("job %d of %d%s: %s", number + 1, total, left, " ".join(overrides))
 

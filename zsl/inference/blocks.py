@@ -1,4 +1,4 @@
-"""Scores of many images for many classes, a block of images at a time: they are never in memory all at once."""
+"""Scores of many images for many classes by blocks of images, so that memory need not hold all of them."""
 
 from __future__ import annotations
 

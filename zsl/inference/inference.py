@@ -107,7 +107,7 @@ class Inference(BaseEstimator):
         """
         check_value(bool, self.fallback, "inference.fallback")
         for name, settings in (self.settings or {}).items():
-            rule = rules.rules("labels").get(name) or rules.rules("attributes").get(name) or self._own_rule(name)
+            rule = rules.rules("labels").get(name) or rules.rules("attributes").get(name) or self.own_rule(name)
             if rule is None:
                 known = [*rules.rules("attributes"), *rules.rules("labels")]
                 raise UserError(f"inference.{name} does not exist; the rules with settings are: {', '.join(known)}.")
@@ -158,6 +158,14 @@ class Inference(BaseEstimator):
         names, name = (rule_name(attributes), rule_name(labels)), type(model).__name__
         label_rule = None if labels == NATIVE else rules.find("labels", labels)
         attribute_rule = None if attributes == NATIVE else rules.find("attributes", attributes)
+        above = ""
+        for rule in self.chain(model, (attributes, labels)):
+            if above and attribute_rule is None and "Z_hat" in rule.asks_for:
+                raise UserError(
+                    f"inference.{above}.base={rule.name} needs predicted attributes, and inference.attributes=own "
+                    f"predicts none; set inference.{above}.base=own."
+                )
+            above = rule.name
         if labels == NATIVE and attributes != NATIVE:
             raise UserError(
                 f"inference.attributes={names[0]} and inference.labels=own do not go together; own stands for the "
@@ -299,13 +307,13 @@ class Inference(BaseEstimator):
                     "another rule, such as cosine."
                 )
             seen.append(name)
-            other = rules.find("labels", name)
+            other = rules.find("labels", name, f"inference.{seen[-2]}.base")
             if other.base is None:
                 break
             name = self.setting(other)["base"]
         return self.setting(rule)["base"]
 
-    def _own_rule(self, name: str) -> Rule | None:
+    def own_rule(self, name: str) -> Rule | None:
         """The rule of this name among functions that were given in the place of names."""
         given = (("attributes", self.attributes), ("labels", self.labels))
         return next((r for kind, f in given if callable(f) and (r := rules.find(kind, f)).name == name), None)  # type: ignore[arg-type]

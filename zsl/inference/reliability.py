@@ -1,4 +1,7 @@
-"""How far inference may be believed, measured on seen classes: clusters of images, scores of an inductive rule."""
+"""Two numbers from held-out seen classes that tell the rule ``naming`` whether to use clusters.
+
+They are how accurate clusters are, and at which temperature the scores of an inductive rule are probabilities.
+"""
 
 from __future__ import annotations
 

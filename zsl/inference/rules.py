@@ -25,7 +25,7 @@ from importlib import import_module
 from typing import Any, Literal, TypeVar
 
 from zsl.checks import check_arguments
-from zsl.errors import UserError
+from zsl.errors import UserError, did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 Kind = Literal["attributes", "labels"]
@@ -199,8 +199,8 @@ def rules(kind: Kind) -> dict[str, Rule]:
     return _RULES[kind]
 
 
-def find(kind: Kind, rule: str | Callable[..., Any]) -> Rule:
-    """The rule of this name, or the one that a function is.
+def find(kind: Kind, rule: str | Callable[..., Any], key: str | None = None) -> Rule:
+    """The rule of this name, or the one that a function is; ``key`` is the setting that names it, for messages.
 
     Raises
     ------
@@ -217,8 +217,10 @@ def find(kind: Kind, rule: str | Callable[..., Any]) -> Rule:
             )
         return found
     if rule not in known:
+        own = "" if key else ", or package.module.function"
         raise UserError(
-            f"inference.{kind}={rule} does not exist; it may be: {', '.join(known)}, or package.module.function."
+            f"{key or f'inference.{kind}'}={rule} does not exist{did_you_mean(rule, known)}; it may be: "
+            f"{', '.join(known)}{own}."
         )
     return known[rule]
 

@@ -1,4 +1,4 @@
-"""Once settings are chosen, validation classes decide whether to use a transductive rule, and the calibration.
+"""Decides on validation classes whether to use a transductive rule, and fits the calibration there.
 
 Seen classes are held out at random, at least three at a time, and the classifier is fitted to the others.
 """
@@ -102,6 +102,7 @@ def decide(
     rules = getattr(classifier, "inference_", classifier.inference)
     if isinstance(rules, Inference):
         rules.check_no_given_shares("inference.fallback" if fallback else "evaluation.calibrate")
+    check_splits(fallback, n_splits)
     everything = calibrate and generalized and len(data.y_test_seen) > 0
     splits = validate(classifier, data, n_splits=n_splits, seed=seed, generalized=everything)
     if calibrate and not splits:
@@ -118,6 +119,15 @@ def decide(
                 # The median, because a few splits with odd classes would move the mean.
                 decision.offsets[stage.name] = float(np.median([_offset(s, stage.name) for s in splits]))
     return decision
+
+
+def check_splits(fallback: bool, n_splits: int) -> None:
+    """Refuse one validation split where the choice of a rule needs a standard error."""
+    if fallback and n_splits < 2:
+        raise UserError(
+            "inference.fallback=true needs two validation splits or more, because one has no standard error; raise "
+            "evaluation.n_validation_splits."
+        )
 
 
 def validate(

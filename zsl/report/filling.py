@@ -315,7 +315,9 @@ def _sweep_of(pid: int, folder: Path) -> Mapping[str, object] | None:
     """The ``sweep.json`` that a process has written under a folder."""
     for path in status.walk(folder, status.SWEEP):
         sweep = status.read(path)
-        if sweep.get("process", {}).get("pid") == pid:
+        process = sweep.get("process", {})
+        # In a container an earlier process may have had the same number.
+        if process.get("pid") == pid and status.alive(process) is not False:
             return sweep
     return None
 

@@ -1,1 +1,1 @@
-"""What a run folder holds: the result, its files, its status."""
+"""Run and sweep folders: their files, their status, their locks, and what Slurm says of their jobs."""

@@ -1,4 +1,4 @@
-"""The files of a run folder."""
+"""Writes the files of a finished run: configuration, result, predictions and model."""
 
 from __future__ import annotations
 

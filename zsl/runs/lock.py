@@ -1,4 +1,4 @@
-"""One process at a time in a run folder, and room to say how a run ended when the disk is full."""
+"""Locks a run folder for one process, and reserves disk space for the last ``status.json``."""
 
 from __future__ import annotations
 

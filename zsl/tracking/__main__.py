@@ -1,4 +1,7 @@
-"""``zsl tracking repair|upload [FOLDER ...]``."""
+"""Correct a tracking store afterwards: ``zsl tracking repair|upload [FOLDER ...]``.
+
+``repair`` closes runs whose process is gone, and ``upload`` sends runs that the store lacks.
+"""
 
 from __future__ import annotations
 

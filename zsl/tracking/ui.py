@@ -48,17 +48,18 @@ def _work(arguments: argparse.Namespace) -> None:
     app, page = application(database)
     import uvicorn
 
-    note = folder / records.PAGE
+    note = folder / records.PAGE if database.name == opening.DATABASE else None
     with interruptible():
         try:
-            if database.name == opening.DATABASE:
+            if note is not None:
                 records.write(note, {"address": address, "folder": str(folder), "process": records.this_process()})
             print(f"{address}{page} shows the runs of {folder}; Ctrl-C ends it.", flush=True)
             uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
         except KeyboardInterrupt:
             pass  # the way to end it
         finally:
-            note.unlink(missing_ok=True)
+            if note is not None:
+                note.unlink(missing_ok=True)
 
 
 def store_of(folder: Path) -> Path:

@@ -87,8 +87,14 @@ def _work(arguments: argparse.Namespace) -> None:
     elif folder.exists():
         shutil.rmtree(before, ignore_errors=True)
         folder.rename(before)  # until the new run and its page are there
-    with contextlib.redirect_stdout(io.StringIO()):
-        result = run(configuration(made.features, made.classes, *method.words, seed=seed), folder)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            result = run(configuration(made.features, made.classes, *method.words, seed=seed), folder)
+    except BaseException:
+        if before.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            before.rename(folder)
+        raise
     story = Story(
         photos=photos, data=data, classifier=ZeroShotClassifier.load(folder / MODEL),
         answers=answers(result.prediction.scores), chosen=chosen, texts=made.texts,

@@ -135,8 +135,14 @@ def class_places(names: Sequence[str], class_names: Sequence[str], path: Path) -
 
 
 def simple_name(name: str) -> str:
-    """A class name without the marks that stand for a blank in one archive and not in another."""
-    return name.replace("+", " ").replace("_", " ").lower().strip()
+    """A class name without the marks that stand for a blank in one archive, and for a folder in a path.
+
+    Examples
+    --------
+    >>> simple_name("a/Abbey_church") == simple_name("a_abbey+church")
+    True
+    """
+    return name.replace("+", " ").replace("_", " ").replace("/", " ").lower().strip()
 
 
 def in_image_order(stored: Features, image_names: Sequence[str], path: Path) -> Array:
