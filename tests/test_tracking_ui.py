@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
@@ -70,11 +69,10 @@ def fetched(address, seconds=30):
 
 def test_the_page_of_another_database_leaves_the_note_of_the_store(tmp_path, monkeypatch):
     for name in (opening.DATABASE, "other.db"):
-        with sqlite3.connect(tmp_path / name) as database:
-            for table in opening._TABLES:
-                database.execute(f"CREATE TABLE {table} (id)")
+        (tmp_path / name).touch()
     note = tmp_path / records.PAGE
     note.write_text("{}")
+    monkeypatch.setattr(opening, "sound", lambda path: True)
     monkeypatch.setattr(ui, "application", lambda database: (None, "/"))
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
     ui._work(argparse.Namespace(folder=tmp_path / "other.db", host="127.0.0.1", port=5000))
