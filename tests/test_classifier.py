@@ -220,7 +220,9 @@ def test_wrong_features_and_classes_are_said(raw, table, fitted):
         fitted.predict(raw.X_unseen, {"x": np.zeros(19)})
     with pytest.raises(UserError, match="there is no class to choose from"):
         fitted.predict(raw.X_unseen, "none")
-    with pytest.raises(UserError, match="classes is a word"):
+    with pytest.raises(
+        UserError, match="classes is of no kind that is accepted; it may be: unseen, seen, all, none, a list"
+    ):
         fitted.predict(raw.X_unseen, table.to_numpy())
     with pytest.raises(UserError, match="has more than one row"):
         fitted.predict(raw.X_unseen, pd.concat([table, table]))

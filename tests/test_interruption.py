@@ -187,4 +187,6 @@ def test_a_job_that_is_not_put_back_uses_the_time_that_is_left(submitit, caplog)
     with interruptible():
         os.kill(os.getpid(), signal.SIGUSR2)
         time.sleep(0.01)
-    assert "Slurm will end this job soon. Job not requeued" in caplog.text
+    assert (
+        "Slurm will end this job soon, because the job was not put back into the queue (Job not requeued" in caplog.text
+    )

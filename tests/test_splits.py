@@ -151,7 +151,10 @@ def test_auto_is_the_proposed_split_or_a_random_one():
         (splits.alike, {}, r"split=alike: toy suggests no number of unseen classes; set split\.n_unseen"),
         (splits.folds, {"fold": 4}, r"split\.fold=4 is out of range: there are 4 folds, 0 to 3"),
         (splits.folds, {"fold": 0, "n_folds": 9}, "more than the 8 classes"),
-        (splits.combination, {"index": 8}, "split.index=8 is out of range: toy has 8 choices of 1"),
+        (splits.combination, {"index": 8}, "split.index=8 is out of range: toy has 8 choices of 1 .* from 0 to 7"),
+        (splits.combination, {"index": 0, "n_unseen": 12}, "split.n_unseen=12 leaves no seen class"),
+        (splits.random, {"fraction": 0.99}, "split.fraction=0.99 leaves no seen class"),
+        (splits.from_file, {"path": "."}, "split.path=. is a folder"),
         (splits.from_file, {"path": None}, r"needs split\.path=FILE"),
         (splits.from_file, {"path": "nowhere/none.txt"}, r"split\.path=nowhere/none\.txt does not exist"),
         (

@@ -37,8 +37,8 @@ def writing(place: Path, remedy: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, remedy)
-        raise UserError(f"{error.filename or place} cannot be written ({reason(error)}); {remedy}.") from None
+        room = "make room, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise UserError(f"{error.filename or place} cannot be written ({reason(error)}); {room}{remedy}.") from None
 
 
 @contextlib.contextmanager
@@ -296,7 +296,11 @@ def interruptible() -> Iterator[bool]:
             _received.append(SystemExit(128 + number))
             raise _received[-1] from None
         except Exception as refused:
-            log.warning("Slurm will end this job soon. %s", refused)
+            log.warning(
+                "Slurm will end this job soon, because the job was not put back into the queue (%s); give the jobs "
+                "more time (hydra.launcher.timeout_min).",
+                refused,
+            )
         signal.signal(signal.SIGTERM, stop)
 
     if threading.current_thread() is threading.main_thread():

@@ -152,7 +152,7 @@ def _check_node(value: Any, expected: Any, key: str) -> None:
                 raise UserError(f"{path} is missing{choice}.")
             _check_node(value[name], inner, path)
     elif key in ("output_dir", "data_dir") and not isinstance(value, str):
-        raise UserError(f"{key}={value!r} is not accepted: it should be the path of a folder, such as ./{value}.")
+        raise UserError(f"{key}={value!r} is not accepted: it should be the path of a folder, such as ./data.")
     elif key == "cache_dir" and not isinstance(value, str | None):
         raise UserError(f"{key}={value!r} is not accepted: it should be the path of a folder, 'off' or null.")
 

@@ -104,7 +104,9 @@ def locate(path: Any, group: str, allow_targets: Iterable[str] = ()) -> Any:
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise UserError(f"{group}._target_={path} cannot be imported: {error}.") from None
+        raise UserError(
+            f"{group}._target_={path} cannot be imported ({error}); correct the name, or install the package."
+        ) from None
     # A module also holds what it imports from others, such as mine.subprocess.
     origin = str(getattr(found, "__module__", None) or package).partition(".")[0]
     if not callable(found) or (path not in known and origin not in {*allowed, "zsl"}):

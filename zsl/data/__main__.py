@@ -208,7 +208,8 @@ def _weights(arguments: argparse.Namespace) -> int:
         console.print(table)
     else:
         console.print("no weights are here: neither in a package, nor in the caches of torch and of the hub")
-    console.print(f"not here: {', '.join(missing(found)) or 'none of the documented networks'}", soft_wrap=True)
+    absent = missing(found)
+    console.print(f"not here: {', '.join(absent)}" if absent else "All documented networks are here.", soft_wrap=True)
     return 0
 
 

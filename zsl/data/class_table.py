@@ -18,6 +18,11 @@ from zsl.errors import UserError, did_you_mean
 Classes: TypeAlias = str | Sequence[Hashable] | pd.DataFrame | Mapping[Hashable, Sequence[float]]
 """Classes to choose from, as :func:`chosen` takes them"""
 
+# What `classes` may be, for messages.
+_CHOICES = (
+    "unseen, seen, all, none, a list of class names, or a table: a DataFrame with a row for each class, or a mapping "
+    "of class names to rows"
+)
 # Columns that pandas makes of row numbers.
 _NUMBERING = {*NUMBER_COLUMNS, "unnamed: 0", "level_0"}
 
@@ -155,7 +160,7 @@ def part(table: pd.DataFrame, n_seen: int, which: str) -> pd.DataFrame:
         "unseen": slice(0 if everything else n_seen, None), "seen": slice(n_seen), "all": slice(None), "none": slice(0),
     }  # fmt: skip
     if which not in parts:
-        raise UserError(f"classes={which} does not exist; it may be: {', '.join(parts)}, or a table of attributes.")
+        raise UserError(f"classes={which} does not exist; it may be: {_CHOICES}.")
     return table.iloc[parts[which]]
 
 
@@ -222,10 +227,7 @@ def chosen(table: pd.DataFrame, n_seen: int, classes: Classes) -> pd.DataFrame:
     elif isinstance(classes, pd.DataFrame | Mapping):
         found = align(as_table(classes, "classes"), table.columns)
     elif np.ndim(classes) != 1:  # type: ignore[arg-type]
-        raise UserError(
-            "classes is a word (unseen, seen, all), a list of class names, or a table: a DataFrame with a row for each "
-            "class, or a mapping of class names to rows."
-        )
+        raise UserError(f"classes is of no kind that is accepted; it may be: {_CHOICES}.")
     else:
         names = list(classes)
         for name, n in Counter(names).items():

@@ -37,11 +37,10 @@ def to_xlsa17(table: ImageTable, splits: dict[str, Split], folder: Path) -> list
     """
     from scipy.io import savemat
 
-    if (table.labels < 0).any() or table.features.nbytes > _V5_LIMIT:
-        raise UserError(
-            f"{table.name}: images without a class, and features of 2 GiB and more, do not fit into the xlsa17 layout; "
-            "use --format npz."
-        )
+    unknown, size = int((table.labels < 0).sum()), table.features.nbytes
+    if unknown or size > _V5_LIMIT:
+        why = f"{unknown} images without a class" if unknown else f"{size / 2**30:.1f} GiB of features, 2 at most"
+        raise UserError(f"{table.name} does not fit into the xlsa17 layout ({why}); use --format npz.")
     images = {"features": np.asarray(table.features).T, "labels": (table.labels + 1.0)[:, None]}
     if table.image_names:
         images["image_files"] = _cells(table.image_names)

@@ -94,7 +94,9 @@ class ZeroShotData:
         empty = np.setdiff1d(np.arange(len(self.seen)), self.y)
         if empty.size:
             names = [self.class_names[self.seen[c]] for c in empty[:3]]
-            raise UserError(f"{who}: {empty.size} seen classes have no training image (first: {', '.join(names)}).")
+            raise UserError(
+                f"{who}: {empty.size} seen classes have no training image (first: {', '.join(names)}); add images."
+            )
 
     @classmethod
     def from_table(

@@ -134,11 +134,22 @@ def _number(table: ImageTable, name: str, n_unseen: int | None, fraction: float 
         raise UserError(f"split.n_unseen={n_unseen} and split.fraction={fraction} exclude each other; set one.")
     if fraction is not None:
         n_unseen = max(1, round(fraction * n_classes))
+        if n_unseen >= n_classes:
+            raise UserError(
+                f"split.fraction={fraction} leaves no seen class of the {n_classes} of {table.name}; choose a smaller "
+                "share."
+            )
     n_unseen = n_unseen or table.n_unseen
     if n_unseen is None:
         raise UserError(
             f"split={name}: {table.name} suggests no number of unseen classes; set split.n_unseen or split.fraction."
         )
+    return _some_seen(table, n_unseen)
+
+
+def _some_seen(table: ImageTable, n_unseen: int) -> int:
+    """The number of unseen classes; a UserError if no class would be seen."""
+    n_classes = len(_with_images(table))
     if n_unseen >= n_classes:
         raise UserError(
             f"split.n_unseen={n_unseen} leaves no seen class; {table.name} has {n_classes} classes{_of(table)}."
@@ -199,11 +210,14 @@ def combination(
     table: ImageTable, *, index: Seed, name: str = "combination", n_unseen: Count | None = None, seed: Seed = 0
 ) -> Split:
     """The ``index``-th of all choices of ``n_unseen`` classes, in lexicographic order: every split in one sweep."""
-    known, n_unseen = _with_images(table), n_unseen or table.n_unseen or 1
+    known, n_unseen = _with_images(table), _some_seen(table, n_unseen or table.n_unseen or 1)
     n_classes = len(known)
     total = math.comb(n_classes, n_unseen)
     if index >= total:
-        raise UserError(f"split.index={index} is out of range: {table.name} has {total} choices of {n_unseen} classes.")
+        raise UserError(
+            f"split.index={index} is out of range: {table.name} has {total} choices of {n_unseen} classes; choose an "
+            f"index from 0 to {total - 1}."
+        )
     unseen = known[list(next(itertools.islice(itertools.combinations(range(n_classes), n_unseen), index, None)))]
     origin = {"n_unseen": n_unseen, "index": index, "seed": seed}
     return _drawn(table, unseen, np.random.default_rng(seed), name, origin)
@@ -220,7 +234,8 @@ def from_file(
         raise UserError("split=file needs split.path=FILE: a text file with one unseen class name per line.")
     where = str(Path(path).expanduser())
     if not Path(where).is_file():
-        raise UserError(f"split.path={path} does not exist; give a text file with one unseen class name per line.")
+        what = "is a folder" if Path(where).is_dir() else "does not exist"
+        raise UserError(f"split.path={path} {what}; give a text file with one unseen class name per line.")
     unseen = named_classes(table, read_lines(Path(where), table.class_names), where)
     origin = {"path": where, "seed": seed, "test_seen": test_seen}
     return hold_out(table, unseen, np.random.default_rng(seed), name, origin, test_seen=test_seen)

@@ -55,7 +55,9 @@ def subset(
     seen = np.unique(table.labels[trainval])
     if classes is not None:
         if classes > len(seen):
-            raise UserError(f"subset.classes={classes} is more than the {len(seen)} seen classes of {table.name}.")
+            raise UserError(
+                f"subset.classes={classes} is more than the {len(seen)} seen classes of {table.name}; lower it."
+            )
         kept = for_classes.permutation(seen)[:classes]
         trainval = trainval[np.isin(table.labels[trainval], kept)]
         test_seen = test_seen[np.isin(table.labels[test_seen], kept)]

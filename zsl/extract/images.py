@@ -89,7 +89,7 @@ def image_files(root: Path, nameless: list[str] | None = None) -> tuple[str, ...
         counts = ", ".join(f"{n} {suffix}" for suffix, n in others.most_common())
         log.warning("%d files are no images by their suffix and are not read: %s", others.total(), counts)
     if not files:
-        raise UserError(f"{root} holds no images ({', '.join(sorted(_SUFFIXES))}).")
+        raise UserError(f"{root} holds no images; give a folder with some ({', '.join(sorted(_SUFFIXES))}).")
     return tuple(sorted(files))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from zsl.checks import Array
 from zsl.errors import UserError
 from zsl.inference.feature_space import spherical_k_means
+from zsl.linalg import shares_of
 
 ClassPrior = Literal["uniform", "cpe", "bbse", "em"] | list[float] | None
 """What the setting ``class_prior`` of a rule may be; see :func:`class_shares`."""
@@ -88,8 +89,7 @@ def _given(shares: Sequence[float], M: int, rule: str) -> Array:
             f"inference.{rule}.class_prior={shares} does not fit {M} classes; give one share for each, none negative "
             f"and not all zero, or uniform, cpe, {'bbse, ' if rule == 'mixture' else ''}em."
         )
-    found = found / found.max()
-    return found / found.sum()
+    return shares_of(found)
 
 
 def use_of(class_prior: ClassPrior) -> str:

@@ -85,7 +85,9 @@ class Rule:
         found = {**defaults, **settings}
         check_arguments(self.function, {k: v for k, v in found.items() if k != "base"}, f"inference.{self.name}.")
         if not isinstance(found.get("base", ""), str):
-            raise UserError(f"inference.{self.name}.base={found['base']!r} is not the name of a label rule.")
+            raise UserError(
+                f"inference.{self.name}.base={found['base']!r} is not the name of a label rule, such as cosine."
+            )
         return found
 
     def information(self, settings: Mapping[str, Any]) -> tuple[str, ...]:

@@ -89,7 +89,9 @@ class LateFusion(InductiveModel):
         for what, matrix, of in (("features", X, 0), ("attributes", Z, 1)):
             widest = max(view[of][1] or matrix.shape[1] for view in views)
             if widest != matrix.shape[1]:
-                raise UserError(f"the blocks of {what} make {widest} columns, and there are {matrix.shape[1]}.")
+                raise UserError(
+                    f"the blocks of {what} make {widest} columns, and there are {matrix.shape[1]}; call set_blocks."
+                )
         fitted = []
         for columns, attributes in views:
 

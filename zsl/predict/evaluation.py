@@ -44,8 +44,8 @@ def true_classes(path: Path, rows: Sequence[str]) -> list[str]:
 
 def not_counted(n: int, path: Path) -> str:
     """The sentence on n images whose classes the run was given."""
-    has = "1 image has" if n == 1 else f"{n} images have"
-    return f"{has} a label in the run itself and {'is' if n == 1 else 'are'} not counted: labelled images of {path}"
+    images, has, are = ("1 image", "has", "is") if n == 1 else (f"{n} images", "have", "are")
+    return f"{images} of {path} {has} a label in the run itself and {are} not counted."
 
 
 def places_of(truth: Sequence[str], class_names: Sequence[str], where: Path) -> Array:

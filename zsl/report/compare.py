@@ -213,6 +213,9 @@ def runs_by_split(records: pd.DataFrame, metric: str) -> pd.DataFrame:
         raise UserError(f"metric {metric} is not in every record; there is: {', '.join(has)}.")
     which = records["rows"] + [f"/{key['split'].get('seed')}" for key in records["key"]]
     for (method, _), same in records.groupby(["method", which]):
+        if same["seed"].nunique() > 1:
+            seeds = " and ".join(map(str, sorted(same["seed"].unique())[:2]))
+            raise UserError(f"{method} has runs with the seeds {seeds} on one split; name a folder with one seed.")
         if same[metric].nunique() > 1:
             raise UserError(
                 f"{method} was run twice on one split, with different results, in {' and '.join(same['folder'][:2])}; "

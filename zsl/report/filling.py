@@ -23,6 +23,7 @@ from zsl.data.catalogue import ENTRIES, Entry, how_to_make
 from zsl.data.load import load_table
 from zsl.data.space import check_one_space
 from zsl.errors import UserError, interruptible, interruption
+from zsl.progress import duration
 from zsl.report.cells import Cell, arguments_of, data_of, n_jobs, value_of
 from zsl.runs import status
 from zsl.runs.jobs import jobs_of
@@ -206,13 +207,6 @@ class Progress:
     def __str__(self) -> str:
         job = f"job {min(sum(self.ended.values()) + 1, self.total)} of {self.total}"
         return ", ".join(filter(None, (job, self.left())))
-
-
-def duration(seconds: float) -> str:
-    """A time in words, as exact as it can be known: ``40 minutes``."""
-    if seconds < 100:
-        return "less than 2 minutes"
-    return f"{seconds / 60:.0f} minutes" if seconds < 100 * 60 else f"{seconds / 3600:.1f} hours"
 
 
 # --- running ------------------------------------------------------------------------------------------------

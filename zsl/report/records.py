@@ -219,7 +219,7 @@ def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def of_cells(found: Sequence[Cell], records: pd.DataFrame) -> pd.DataFrame:
-    """The records that name one of these cells, each repetition once: the newest.
+    """The records that name one of these cells, each repetition once: that of the last folder by name.
 
     Simulated data is left out. ``data`` is the cell's block, ``value`` the value of the key that a curve sweeps.
 

@@ -202,7 +202,9 @@ def upload(
             if uri is None:
                 records.write(path, sweep)
     if failed:
-        raise UserError(f"{len(failed)} could not be sent ({failed[0]}); the same command tries again.")
+        raise UserError(
+            f"{len(failed)} runs or sweeps could not be sent (first: {failed[0]}); the same command tries again."
+        )
 
 
 # What a record raises that lacks a part or has one of another kind.

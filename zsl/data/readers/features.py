@@ -92,8 +92,8 @@ def in_class_order(stored: Features, class_names: Sequence[str], path: Path, tab
     n_classes, where = len(stored.class_names or class_names), path if stored.class_names else table
     if stored.labels.max() >= n_classes:
         raise UserError(
-            f"{path}: image {int(stored.labels.argmax()) + 1} has label {stored.labels.max() + 1}, but {where} has "
-            f"{n_classes} classes."
+            f"{path}: image {int(stored.labels.argmax()) + 1} is of class {stored.labels.max() + 1}, counted from 1, "
+            f"and {where} has {n_classes} classes; correct the labels, or the list of classes."
         )
     if not stored.class_names:
         return stored.labels

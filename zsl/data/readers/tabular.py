@@ -218,9 +218,7 @@ def _read(folder: Folder, path: Path, *, labelled: bool = True) -> Any:
             return _from_arrays(path, labelled)
         if suffix in {".csv", ".parquet"}:
             return _from_columns(path)
-        raise UserError(
-            f"dataset.features={path}: {path.suffix or 'no suffix'}; .npz, .zarr, .npy, .csv or .parquet is needed."
-        )
+        raise UserError(f"{path} is no file of features; give a .npz, .zarr, .npy, .csv or .parquet.")
 
     files = sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [path]
     return folder.cached(f"tabular-{path.name}", files, make)

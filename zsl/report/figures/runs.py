@@ -114,4 +114,6 @@ def frame_of(runs: Run | Sequence[Run] | pd.DataFrame) -> pd.DataFrame:
         return read_records(Path(runs))
     if isinstance(runs, Mapping):
         runs = [runs]
-    return as_frame([row(record_of(run), run if isinstance(run, str) else f"run {i}") for i, run in enumerate(runs)])
+    return as_frame(
+        [row(record_of(run), str(run) if isinstance(run, str | Path) else f"run {i}") for i, run in enumerate(runs)]
+    )
