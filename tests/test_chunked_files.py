@@ -11,7 +11,7 @@ from zsl import UserError
 from zsl.data.readers.chunked import open_features, read_names
 from zsl.predict.evaluation import true_classes
 
-da = pytest.importorskip("dask.array", reason="Dask is not installed: pip install 'zsl-cdl[dask]'")
+da = pytest.importorskip("dask.array", reason="Dask is not installed: pip install -e '.[dask]'")
 
 
 def test_features_are_opened_from_every_kind_of_file(tmp_path):

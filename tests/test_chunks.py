@@ -19,7 +19,7 @@ from zsl import AveragedDictionaries, CoupledDictionaries, UserError, ZeroShotCl
 from zsl.data.preprocess import Preprocess
 from zsl.models import ESZSL
 
-da = pytest.importorskip("dask.array", reason="Dask is not installed: pip install 'zsl-cdl[dask]'")
+da = pytest.importorskip("dask.array", reason="Dask is not installed: pip install -e '.[dask]'")
 distributed = pytest.importorskip("distributed")
 
 N_ROWS = 130  # of a chunk

@@ -388,7 +388,7 @@ def test_mistakes_of_the_command_end_in_one_sentence(tmp_path, monkeypatch, caps
     written(tmp_path, YAML)
     assert main(["classes.yaml", *arguments]) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("zsl.describe: ")
+    assert line.startswith("zsl describe: ")
     assert re.search(sentence, line), line
 
 

@@ -161,7 +161,7 @@ def test_offline_a_network_of_the_hub_ends_in_one_sentence(name, photos, tmp_pat
     assert out == ""
     (line,) = err.strip().splitlines()
     assert re.fullmatch(
-        rf"zsl.extract: {name} is not in the cache of this machine, and its hub cannot be reached; "
+        rf"zsl extract: {name} is not in the cache of this machine, and its hub cannot be reached; "
         r"give its weights with --weights FILE\|FOLDER, or go online so that they can be fetched\.", line
     )  # fmt: skip
 

@@ -165,7 +165,7 @@ def torch_device(name: DeviceName | None = None) -> Any:
         import torch
     except ImportError:
         what, other = ("device=cuda", "device=auto") if name == "cuda" else ("solver=torch", "solver=auto")
-        raise UserError(f"{what} needs PyTorch; pip install 'zsl-cdl[torch]', or take {other}.") from None
+        raise UserError(f"{what} needs PyTorch; pip install -e '.[torch]', or take {other}.") from None
     if name is None:
         if isinstance(_chosen, Device):
             return torch.device(_chosen.place if _chosen.is_torch else "cpu")

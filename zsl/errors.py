@@ -151,7 +151,7 @@ def exit_status(
 
     Examples
     --------
-    >>> exit_status("zsl.data", lambda: print("in order"))
+    >>> exit_status("zsl data", lambda: print("in order"))
     in order
     0
     """

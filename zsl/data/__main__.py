@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
         return int(arguments.run(arguments))
 
     interrupted = "interrupted; a download starts from its beginning when the command is run again."
-    return exit_status("zsl.data", work, interrupted=interrupted)
+    return exit_status("zsl data", work, interrupted=interrupted)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The libraries of networks tell of every step, some of them as the root logger.
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     logging.getLogger("zsl").setLevel(logging.INFO)
-    return exit_status("zsl.describe", lambda: _work(parser.parse_args(argv)))
+    return exit_status("zsl describe", lambda: _work(parser.parse_args(argv)))
 
 
 def describe(

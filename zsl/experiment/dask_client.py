@@ -36,7 +36,7 @@ def dask_client(config: Mapping[str, Any]) -> Iterator[None]:
     try:
         from distributed import Client, LocalCluster
     except ImportError:
-        raise UserError("model.backend=dask needs Dask; pip install 'zsl-cdl[dask]'.") from None
+        raise UserError("model.backend=dask needs Dask; pip install -e '.[dask]'.") from None
     if scheduler is None:
         workers = {"n_workers": config["threads"], "threads_per_worker": 1, "dashboard_address": ":0"}
         with LocalCluster(**workers) as local, Client(local) as client:

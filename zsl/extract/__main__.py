@@ -89,7 +89,7 @@ def check_target(target: Path) -> None:
     if target.suffix not in (".npz", ".zarr"):
         raise UserError(f"--to {target}: the name must end in .npz, or in .zarr for a folder that is read in chunks.")
     if target.suffix == ".zarr" and find_spec("zarr") is None:
-        raise UserError(f"--to {target} needs the package zarr; pip install 'zsl-cdl[dask]', or write to an .npz.")
+        raise UserError(f"--to {target} needs the package zarr; pip install -e '.[dask]', or write to an .npz.")
     if target.exists():
         raise UserError(f"{target} exists already and is not overwritten; remove it or choose another name.")
 
@@ -248,7 +248,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", type=int, metavar="PIXELS", help="another input size than the network's own")
     logging.basicConfig(format="%(message)s", level=logging.INFO)
     interrupted = "interrupted; the same command goes on where it stopped."
-    return exit_status("zsl.extract", lambda: _work(parse(parser, argv)), interrupted=interrupted)
+    return exit_status("zsl extract", lambda: _work(parse(parser, argv)), interrupted=interrupted)
 
 
 def _work(arguments: argparse.Namespace) -> None:

@@ -109,7 +109,7 @@ class Inference(BaseEstimator):
         for name, settings in (self.settings or {}).items():
             rule = rules.rules("labels").get(name) or rules.rules("attributes").get(name) or self.own_rule(name)
             if rule is None:
-                known = [*rules.rules("attributes"), *rules.rules("labels")]
+                known = [n for kind in ("attributes", "labels") for n, one in rules.rules(kind).items() if one.settings]
                 raise UserError(f"inference.{name} does not exist; the rules with settings are: {', '.join(known)}.")
             rule.checked(settings)
         self._check_pair(model)
@@ -131,7 +131,7 @@ class Inference(BaseEstimator):
             if shares is not None and not isinstance(shares, str):
                 raise UserError(
                     f"inference.{name}.class_prior has a share for each unseen class, and {why} predicts among other "
-                    f"classes; set {why} off, or class_prior to uniform, cpe or em."
+                    f"classes; set it to {'none' if why == 'tune' else 'false'}, or class_prior to uniform, cpe or em."
                 )
 
     def check_labelled(self, model: Any) -> None:
@@ -139,7 +139,8 @@ class Inference(BaseEstimator):
         attributes, labels = self.resolved(model)
         if self.fallback or not self.asks_for("labelled", model, (attributes, labels)):
             why = "fallback=true decides without them" if self.fallback else f"labels={rule_name(labels)} ignores them"
-            raise UserError(f"images of unseen classes have labels, and inference.{why}; use inference=asked.")
+            remedy = "set it to false" if self.fallback else "use inference=asked"
+            raise UserError(f"images of unseen classes have labels, and inference.{why}; {remedy}.")
 
     def one_by_one(self, model: Any) -> bool:
         """Whether the answer for an image does not depend on the other test images."""
@@ -296,22 +297,21 @@ class Inference(BaseEstimator):
 
     def base(self, model: Any, attributes: Any, rule: Rule) -> Any:
         """The rule that ``rule`` builds on; :class:`UserError` for one that builds on ``rule`` itself."""
-        name = self.setting(rule)["base"]
+        name = given = self.setting(rule)["base"]
         if name in _WITHOUT_CODES:
             return _fitting(name, model, attributes)
         seen = [rule.name]
         while name not in (NATIVE, *_WITHOUT_CODES):
             if name in seen:
                 raise UserError(
-                    f"inference.{rule.name}.base={self.setting(rule)['base']} builds on {rule.name} itself; take "
-                    "another rule, such as cosine."
+                    f"inference.{rule.name}.base={given} builds on {rule.name} itself; take another, such as cosine."
                 )
             seen.append(name)
             other = rules.find("labels", name, f"inference.{seen[-2]}.base")
             if other.base is None:
                 break
             name = self.setting(other)["base"]
-        return self.setting(rule)["base"]
+        return given
 
     def own_rule(self, name: str) -> Rule | None:
         """The rule of this name among functions that were given in the place of names."""

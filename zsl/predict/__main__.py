@@ -204,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="a package outside zsl whose model the run used")  # fmt: skip
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
     smaller = "free some, or predict for fewer images at a time"
-    return exit_status("zsl.predict", lambda: _on_device(parse(parser, argv)), smaller=smaller)
+    return exit_status("zsl predict", lambda: _on_device(parse(parser, argv)), smaller=smaller)
 
 
 def model_of(run: Path) -> Path:

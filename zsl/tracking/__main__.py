@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             command.add_argument("--allow", action="append", default=[], metavar="PACKAGE",
                                  help="a package outside zsl whose model a run used")  # fmt: skip
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    return exit_status("zsl.tracking", lambda: _work(parser.parse_args(argv)))
+    return exit_status("zsl tracking", lambda: _work(parser.parse_args(argv)))
 
 
 def _work(arguments: argparse.Namespace) -> None:

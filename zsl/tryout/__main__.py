@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("tryout", "extract", "describe", "progress"):
         logging.getLogger(f"zsl.{name}").setLevel(logging.INFO)
     interrupted = "interrupted; the same command goes on where it stopped."
-    return exit_status("zsl.try", lambda: _work(parse(parser, argv)), interrupted=interrupted)
+    return exit_status("zsl try", lambda: _work(parse(parser, argv)), interrupted=interrupted)
 
 
 def _work(arguments: argparse.Namespace) -> None:
