@@ -243,7 +243,7 @@ def sinkhorn(logits: Array, shares: Array | None = None, tol: float = 1e-9) -> A
     return v - xp.mean(v)
 
 
-def shares_of(weights: Sequence[float]) -> Array:
+def shares_of(weights: Sequence[float] | Array) -> Array:
     """Weights, of which one is above zero, divided by their sum, also where the sum would overflow.
 
     Examples
