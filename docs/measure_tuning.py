@@ -82,7 +82,7 @@ def rules() -> dict[str, Callable[[np.ndarray, np.ndarray, int], int]]:
 
 def jobs(folder: Path, data: Path | None) -> Iterator[tuple[str, str, Path, list[str]]]:
     """Data set, model, file and configuration of every draw."""
-    for name in ["cifar_awa", "digits"] + (["letters", "vowel"] if data else []):
+    for name in ["digits", *(["letters", "vowel"] if data else []), "cifar_awa"]:
         blocks = [f"data_dir={data}"] * (name in ("letters", "vowel")) + layout()["data"][name]["overrides"]
         fixed = [override for override in blocks if not override.startswith("split=")]
         for split, seed in DRAWS:
