@@ -1,17 +1,18 @@
-"""What settings chosen on validation classes are worth: ``python docs/measure_tuning.py FOLDER [--data FOLDER]``.
+"""What settings chosen on validation classes are worth: ``python docs/measure_tuning.py FOLDER --data FOLDER``.
 
 For eleven models, four data sets, ten random and six alike draws of unseen classes, every setting of a model's grid is
 tested on validation classes in eight divisions and, fitted on all seen classes, on the unseen ones. FOLDER keeps these
 accuracies, a file for each draw and model, and the script goes on where it stopped. It prints, for each rule, the mean
-accuracy on unseen classes with the chosen settings less that with the given ones (docs/choosing.md).
+accuracy on unseen classes with the chosen settings less that with the given ones (docs/choosing.md). With
+OMP_NUM_THREADS=1 two cores take about 35 minutes, 20 of them for ``cifar_awa``.
 
-``--data`` is a folder with ``letters`` and ``vowel`` in the xlsa17 layout; without it these two are left out.
+``--data`` is a folder with ``letters`` and ``vowel`` in the xlsa17 layout.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import Pool
 from pathlib import Path
 
@@ -80,25 +81,26 @@ def rules() -> dict[str, Callable[[np.ndarray, np.ndarray, int], int]]:
     }
 
 
-def jobs(folder: Path, data: Path | None) -> Iterator[tuple[str, str, Path, list[str]]]:
+def jobs(folder: Path, data: Path, sets: Iterable[str], seed: int) -> Iterator[tuple[str, str, Path, list[str]]]:
     """Data set, model, file and configuration of every draw."""
-    for name in ["digits", *(["letters", "vowel"] if data else []), "cifar_awa"]:
-        blocks = [f"data_dir={data}"] * (name in ("letters", "vowel")) + layout()["data"][name]["overrides"]
-        fixed = [override for override in blocks if not override.startswith("split=")]
-        for split, seed in DRAWS:
+    for name in sets:
+        known = [override for override in layout()["data"][name]["overrides"] if not override.startswith("split=")]
+        for split, draw in DRAWS:
+            words = [*known, f"data_dir={data}", f"split={split}", f"split.seed={draw}", f"tune.seed={seed}"]
             for model in MODELS:
-                file = folder / f"{name}-{split}-{seed}-{model}.npz"
-                yield name, model, file, [*fixed, f"split={split}", f"split.seed={seed}", f"model={model}"]
+                yield name, model, folder / f"{seed}-{name}-{split}-{draw}-{model}.npz", [*words, f"model={model}"]
 
 
 def main() -> None:
     """Measure what is missing, and print a table for each rule."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--data", type=Path)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", nargs="+", default=["digits", "letters", "vowel", "cifar_awa"])
+    parser.add_argument("--seed", type=int, default=0, help="of the divisions of the seen classes")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    todo = list(jobs(given.folder, given.data))
+    todo = list(jobs(given.folder, given.data, given.sets, given.seed))
     missing = [(file, overrides) for _, _, file, overrides in todo if not file.exists()]
     with Pool(usable_cores()) as pool:
         for i, _ in enumerate(pool.imap_unordered(measure, missing), 1):

@@ -123,13 +123,21 @@ def test_a_constant_column_and_a_zero_row_stay_finite():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"pca": 100}, "pca=100 is more than the training data allow: 5"),
+        ({"pca": 100}, "^pca=100 is more than the 5 components that the training data allow; choose at most 5"),
         ({"pca": 2, "centre": False}, "pca needs centre=true"),
     ],
 )
 def test_refusals(data, settings, sentence):
     with pytest.raises(UserError, match=sentence):
         Preprocess(**settings).fit(data.X)
+
+
+@pytest.mark.parametrize(("key", "place"), [("feature", 0), ("dataset.semantics", 1)])
+def test_a_refused_setting_has_its_whole_key(data, key, place):
+    transforms = [Preprocess(), Preprocess()]
+    transforms[place] = Preprocess(pca=100)
+    with pytest.raises(UserError, match=rf"^{key}\.pca=100 is more than"):
+        preprocess(data, *transforms)
 
 
 @pytest.mark.parametrize("settings", [{"power": 0.0}, {"power": -1.0}, {"pca": 0}, {"pca": "many"}, {"dtype": "int8"}])

@@ -23,6 +23,10 @@ from zsl.sparse.chunks import Chunks, by_rows, is_chunked, map_rows
 _Columns = Callable[[], Array]
 
 
+class _SettingError(UserError):
+    """A setting does not fit the data; the message begins with its name, before which a caller may put a key."""
+
+
 @dataclass(eq=False, repr=False)
 class Preprocess(TransformerMixin, BaseEstimator):
     """Fill missing values, take powers, centre, standardise, project on principal axes, scale rows to unit length.
@@ -162,9 +166,12 @@ class Preprocess(TransformerMixin, BaseEstimator):
     def _check_pca(self, shape: tuple[int, ...]) -> None:
         assert self.pca is not None
         if not self.centre:
-            raise UserError("pca needs centre=true: principal axes are those of centred data.")
+            raise _SettingError("pca needs centre=true: principal axes are those of centred data.")
         if self.pca > min(shape):
-            raise UserError(f"pca={self.pca} is more than the training data allow: {min(shape)}.")
+            raise _SettingError(
+                f"pca={self.pca} is more than the {min(shape)} components that the training data allow; choose at most "
+                f"{min(shape)}."
+            )
 
     def _rows(self, X: Any, *, reset: bool = False) -> Any:
         """X as a checked array, or as a ``dask.array``, whose chunks are checked where they lie."""
@@ -191,7 +198,7 @@ class Preprocess(TransformerMixin, BaseEstimator):
         given = [1.0] * n if self.block_weights is None else self.block_weights
         if len(given) != n or not any(given):
             there = "is one block" if n == 1 else f"are {n} blocks"
-            raise UserError(
+            raise _SettingError(
                 f"block_weights={self.block_weights} does not fit: there {there} of columns, and each needs a number, "
                 "not all zero."
             )
@@ -252,14 +259,31 @@ def _split(X: Array, sizes: Sequence[int]) -> list[Array]:
     return [X[:, end - size : end] for end, size in zip(ends, sizes)]
 
 
+def fit_both(data: ZeroShotData, feature: Preprocess, semantics: Preprocess) -> None:
+    """Fit ``feature`` on the training images and ``semantics`` on the attributes of the seen classes.
+
+    Raises
+    ------
+    UserError
+        As :meth:`Preprocess.fit`; a setting is named by its whole key, since both have settings of the same names.
+    """
+    for key, transform, rows, blocks in (
+        ("feature", feature, data.X, data.feature_blocks),
+        ("dataset.semantics", semantics, data.Z_seen, data.attribute_blocks),
+    ):
+        try:
+            transform.fit(rows, blocks=blocks)
+        except _SettingError as error:
+            raise UserError(f"{key}.{error}") from None
+
+
 def preprocess(data: ZeroShotData, feature: Preprocess, semantics: Preprocess) -> ZeroShotData:
     """Pre-processed data: features by ``feature``, attributes by ``semantics``.
 
     ``feature`` is fitted on the training images, ``semantics`` on the attributes of the seen classes. An image without
     a value of its own for an attribute takes the value of its class.
     """
-    feature.fit(data.X, blocks=data.feature_blocks)
-    semantics.fit(data.Z_seen, blocks=data.attribute_blocks)
+    fit_both(data, feature, semantics)
     own = data.Z_images
     if own is not None:
         own = np.where(np.isnan(own), semantics.filled(data.Z_seen)[data.y], own)

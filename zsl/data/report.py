@@ -15,6 +15,7 @@ from zsl.config.objects import build
 from zsl.data.cache import Folder
 from zsl.data.dataset import ZeroShotData
 from zsl.data.load import load_table, load_transforms
+from zsl.data.preprocess import fit_both
 from zsl.data.readers import xlsa17
 from zsl.data.readers.mat import read_mat
 from zsl.data.signs import of_data
@@ -69,15 +70,7 @@ def check(config: Mapping[str, Any]) -> Report:
     try:
         split = build(config["split"], "split", allow_targets=allow)(table)
         data = ZeroShotData.from_table(table, split, missing=semantics.get("missing", "mean"))
-        for key, transform, rows, blocks in (
-            ("feature", transforms[0], data.X, data.feature_blocks),
-            ("dataset.semantics", transforms[1], data.Z_seen, data.attribute_blocks),
-        ):
-            try:
-                transform.fit(rows, blocks=blocks)
-            except UserError as error:
-                settings = [name for name in ("pca", "block_weights") if str(error).startswith(name)]
-                raise UserError(f"{key}.{error}" if settings else str(error)) from None
+        fit_both(data, *transforms)
         report.warnings += of_data(data, *transforms)
     except UserError as error:
         report.add_problem(error)

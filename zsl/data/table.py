@@ -109,7 +109,7 @@ class ImageTable:
         images, attributes = (self.image_names, n, "image"), (self.attribute_names, q, "attribute")
         for names, expected, kind in (images, attributes, (self.class_names, n_classes, "class")):
             if names and len(names) != expected:
-                raise UserError(f"{who}: {len(names)} {kind} names for {expected} {kind}s; there must be one each.")
+                raise UserError(f"{who} has {len(names)} {kind} names for {expected} {kind}s; give each one name.")
             foreign = not_text(names)
             if foreign is not None:
                 raise UserError(f"{who}: the {kind} name '{foreign}' is not text in UTF-8; rename it.")
@@ -194,7 +194,9 @@ def check_class_names(names: Sequence[str], known: Sequence[str], where: object,
     """Refuse names in the file or key ``where`` that are no class of ``known``, or that occur more than once."""
     for name in names:
         if name not in known:
-            raise UserError(f"{where}: {name!r} is not a class of {of}{did_you_mean(name, known)}.")
+            raise UserError(
+                f"{where}: {name!r} is not a class of {of}{did_you_mean(name, known) or '; correct the name'}."
+            )
     if first_repeated(names) is not None:
         raise UserError(f"{where}: the class {first_repeated(names)!r} is named more than once; name each class once.")
 
@@ -215,7 +217,7 @@ def check_labels(y: Array, n: int, n_classes: int, name: str, *, unknown: bool =
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
         raise UserError(f"{name} have shape {y.shape} and type {y.dtype}; one integer per image is needed.")
     if len(y) != n:
-        raise UserError(f"{name}: {len(y)} labels for {n} images; there must be one each.")
+        raise UserError(f"{name} are {len(y)} labels for {n} images; give each image one.")
     lowest = -1 if unknown else 0
     if n and (y.min() < lowest or y.max() >= n_classes):
         bad = int(np.flatnonzero((y < lowest) | (y >= n_classes))[0])

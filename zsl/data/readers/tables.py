@@ -246,7 +246,7 @@ def read_class_table(path: Path) -> ClassTable:
     need(stored, "class_names", path)
     for kind, found, n in (("class", names, len(rows)), ("attribute", attribute_names, rows.shape[1])):
         if len(found) != n and (found or kind == "class"):
-            raise UserError(f"{path}: {len(found)} {kind}_names for attributes of shape {rows.shape}; name each.")
+            raise UserError(f"{path} has {len(found)} {kind}_names for attributes of shape {rows.shape}; name each.")
         if first_repeated(found) is not None:
             raise UserError(f"{path}: {kind}_names has {first_repeated(found)!r} more than once; names must be unique.")
     about = {"encoder": _record(stored, "encoder", path), "attribute_blocks": _record(stored, "blocks", path)}
