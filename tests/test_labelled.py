@@ -266,7 +266,7 @@ def test_wrong_files_of_labels_are_refused(tmp_path, pairs, columns, message):
         (["inference.labelled=3"], "inference.labelled=3 is not accepted"),
         (
             ["inference=asked", "inference.fallback=true"],
-            "inference.fallback=true decides without them; use inference=asked",
+            "inference.fallback=true decides without them; set it to false",
         ),
         (["inference=inductive"], "inference.labels=bidirectional ignores them; use inference=asked"),
     ],

@@ -256,15 +256,22 @@ def test_a_table_of_methods_says_over_what_and_how_each_row_is():
 
 def test_the_ablation_is_compared_with_its_first_row():
     found = []
-    for split, base in (("abc", 0.5), ("abd", 0.3), ("abe", 0.4)):
+    for split, base, gain in (("abc", 0.5, 0.09), ("abd", 0.3, 0.11), ("abe", 0.4, 0.1)):
         found.append(made_up("ablation", "digits/as-given-AAg", split, acc=base))
-        found.append(made_up("ablation", "digits/joint", split, acc=base + 0.1))
+        found.append(made_up("ablation", "digits/joint", split, acc=base + gain))
+        found.append(made_up("ablation", "digits/images", split, acc=base + 0.1))
     (table,) = experiments.variants("ablation", frame(found), ["data=digits"])
     rows = {row[1]: row for row in table.rows}
-    assert [str(v) for v in rows["joint"][2:]] == ["50.0 ± 10.0", "+10.0", "+10.0 to +10.0", "0.000", "3 splits"]
+    mean, gain, interval, p, count = map(str, rows["joint"][2:])
+    assert (mean, gain, count) == ("50.0 ± 9.0", "+10.0", "3 splits")
+    low, high = map(float, interval.split(" to "))
+    assert 6 < low < 10 < high < 14
+    assert 0 < float(p) < 0.05
+    # Equal gains on few splits say nothing of their error.
+    assert [str(v) for v in rows["images"][3:6]] == ["+10.0", "-", "-"]
     assert rows["as given (AAg)"][3] == "-"
     assert rows["random"][2] == "missing"
-    assert len(table.commands) == len(table.rows) - 2
+    assert len(table.commands) == len(table.rows) - 3
 
 
 def test_a_curve_from_records():

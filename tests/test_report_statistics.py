@@ -29,6 +29,7 @@ from zsl.report.statistics import (
     repetitions,
     summarise,
 )
+from zsl.runs.result import SELECTED
 
 
 def test_seeds_are_averaged_within_their_split():
@@ -207,6 +208,37 @@ def test_methods_over_several_data_sets_by_hand():
     assert_allclose(rows["a"]["to best"], -0.05)
     assert any("Not complete: c (3 of 6 runs)" in note for note in table.notes)
     assert list(figures) == ["methods_inductive"]
+
+
+def test_a_method_that_lacks_a_split_of_the_others_has_no_mean_of_the_rest():
+    """It came first with the easiest split alone."""
+    found = several({"a": {A: [0.1, 0.2, 0.9]}, "b": {A: [0.3, 0.2, 0.8]}, "c": {A: [0.4, 0.3, 0.85]}})
+    without = [one for one in found if one["key"]["model"]["name"] != "a" or one["metrics"]["acc_class"] > 0.5]
+    assert len(without) == len(found) - 2
+    (table,), _ = overall(frame(without))
+    rows = {row[0]: row for row in table.rows}
+    assert list(rows) == ["c", "b", "a"]
+    assert [str(v) for v in rows["a"][1:5]] == ["-", "-", "-", "-"]
+    assert any("Not complete: a (1 of 3 runs)" in note for note in table.notes)
+    (single,) = [compare(frame(without))]
+    assert [row[0] for row in single.rows] == ["c", "b", "a"]
+    assert [str(single.rows[2][single.columns.index(name)]) for name in ("mean", "std", "splits", "rank")] == [
+        "-", "-", "1", "-",
+    ]  # fmt: skip
+    # A split that one method alone has counts for none.
+    more = [*found, *several({"a": {A: [0.1, 0.2, 0.9]}})[:1]]
+    more[-1]["key"]["split"] = {**more[-1]["key"]["split"], "rows": "another", "seed": 99}
+    (table,), _ = overall(frame(more))
+    assert_allclose({row[0]: row[1] for row in table.rows}["a"], 0.4)
+
+
+def test_runs_as_given_beside_tuned_ones_are_named():
+    found = several({"a": {A: [0.1, 0.2, 0.3]}, "b": {A: [0.3, 0.2, 0.4]}})
+    untuned = deepcopy(found[:3])
+    for one in found[:3]:
+        one["key"]["selection"] = SELECTED
+    (table,), _ = overall(frame([*found, *untuned]))
+    assert any("left out where others of the method were tuned: 3 of a." in note for note in table.notes)
 
 
 def test_two_kinds_of_split_of_one_data_set_are_one_data_set():

@@ -126,7 +126,8 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
     """
     records = records.drop_duplicates("folder").assign(method=lambda r: r["key"].map(method_of))
     check_one_kind(records)
-    values = runs_by_split(records, metric)
+    every = runs_by_split(records, metric)
+    values = comparable(every)
     runs = dict([*records.groupby("method")])
     kinds = pd.Series({m: kind_of_all(runs[m]) for m in values.index})
     ranks: dict[str, float] = {}
@@ -134,7 +135,8 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
     order: list[tuple[str, float]] = []
     for group in (values[kinds == kind] for kind in PROTOCOLS):
         means = group.mean(axis=1).sort_values(ascending=False, kind="stable")
-        ranks |= dict(zip(group.index, mean_ranks(group.to_numpy()))) if len(group) else {}
+        complete = group.dropna()
+        ranks |= dict(zip(complete.index, mean_ranks(complete.to_numpy())))
         best |= dict.fromkeys(means.index, means.index[0] if len(means) else "")
         order += list(means.items())
     heading = " / ".join(map(str, records[["dataset", "feature", "split_name"]].iloc[0]))
@@ -148,19 +150,37 @@ def compare(records: pd.DataFrame, metric: str = "acc_class") -> Table:
         edge = edges(mine["record"])
         out.rows.append([
             method, kinds[method],
-            number(mean, 3), number(values.loc[method].std(), 3), number(values.loc[method].count(), 0),
-            number(ranks[method], 1), *columns_of(paired, mine),
+            number(mean, 3), number(values.loc[method].std(), 3), number(every.loc[method].count(), 0),
+            number(ranks.get(method), 1), *columns_of(paired, mine),
             ", ".join("tuned" if s == SELECTED else s for s in dict.fromkeys(mine["selection"])),
             ", ".join(f"{key.removeprefix('model.')} {n}" for key, n in edge.items()) or NONE,
             "; ".join(uses_besides(mine)) or NONE,
         ])  # fmt: skip
     out.notes = [
+        "mean, std and rank are over the splits that most methods have; a method that lacks one of them has none. "
         "rank and to best are among the methods of one protocol: a transductive method uses all test images at once, "
         "and one with labels was told the classes of some. "
         "to best is paired over splits, and p has the Nadeau-Bengio correction for their overlap, for one comparison. "
         "at the edge of its grid: on so many splits the value chosen was the first or last of those tried."
     ]
     return out
+
+
+def comparable(values: pd.DataFrame) -> pd.DataFrame:
+    """The splits (columns) that most of the methods (rows) have; a method that lacks one of them has no value at all.
+
+    Means over different splits would rank a method first that has the easy ones only.
+
+    Examples
+    --------
+    >>> comparable(pd.DataFrame({"a": [0.5, 0.6, 0.7], "b": [0.1, 0.2, None], "c": [None, None, 0.9]}))
+         a    b
+    0  0.5  0.1
+    1  0.6  0.2
+    2  NaN  NaN
+    """
+    most = values.loc[:, values.notna().mean() > 0.5]
+    return most.dropna().reindex(values.index)
 
 
 def columns_of(paired: Difference | None, mine: pd.DataFrame) -> list[Any]:

@@ -9,7 +9,15 @@ import numpy as np
 import pandas as pd
 
 from zsl.checks import Array
-from zsl.report.compare import check_one_kind, columns_of, kind_of_all, method_of, runs_by_split, uses_besides
+from zsl.report.compare import (
+    check_one_kind,
+    columns_of,
+    comparable,
+    kind_of_all,
+    method_of,
+    runs_by_split,
+    uses_besides,
+)
 from zsl.report.formats import NONE, Table, number
 from zsl.report.statistics import Difference, mean_ranks, pooled
 from zsl.runs.result import SELECTED
@@ -51,14 +59,17 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
     best_kind = records.groupby(["method", "block"])["selection"].transform(
         lambda s: SELECTED if (s == SELECTED).any() else ""
     )
-    records = records[(best_kind == "") | (records["selection"] == SELECTED)]
+    counted = (best_kind == "") | (records["selection"] == SELECTED)
+    left_out = records[~counted].groupby("method").size().to_dict()
+    records = records[counted]
     named = records[["dataset", "split_name", "block"]].drop_duplicates()
     named["other"] = named["split_name"] != "random"
     blocks = list(named.sort_values(["dataset", "other", "split_name"])["block"])
-    values, sizes = {}, {}
+    every, values, sizes = {}, {}, {}
     for block, part in records.groupby("block"):
         check_one_kind(part)
-        values[block] = runs_by_split(part, metric)
+        every[block] = runs_by_split(part, metric)
+        values[block] = comparable(every[block])
         sizes[block] = part[["dataset", "n_unseen", "n_seen"]].iloc[0]
     groups = dict([*records.groupby("method")])
     kinds = {m: kind_of_all(part) for m, part in groups.items()}
@@ -83,12 +94,13 @@ def overall(records: pd.DataFrame, metric: str = "acc_class") -> tuple[list[Tabl
             uneven = mine.groupby("block")[IMBALANCED].mean() if IMBALANCED in mine else pd.Series(dtype=float)
             table.rows.append([
                 method, *(number(means.loc[method, block], 3) for block in blocks), number(mean, 3),
-                number(uneven.mean() if len(uneven) == len(blocks) else None, 3), number(ranks.get(method), 1),
+                number(uneven.mean() if method in ranks and len(uneven) == len(blocks) else None, 3),
+                number(ranks.get(method), 1),
                 *columns_of(paired, mine),
                 ", ".join(dict.fromkeys("tuned" if s == SELECTED else "as given" for s in mine["selection"])),
                 "; ".join(u for u in uses_besides(mine) if not u.startswith("unlabelled test images")) or NONE,
             ])  # fmt: skip
-        table.notes = _notes(blocks, values, methods, complete)
+        table.notes = _notes({b: every[b][values[b].columns] for b in blocks}, methods, complete, left_out)
         tables.append(table)
         if len(complete) > 1 and len(blocks) > 1:
             from zsl.report.figures import figure_of, rank_diagram
@@ -118,13 +130,14 @@ def _difference(
 
 
 def _notes(
-    blocks: Sequence[str], values: Mapping[str, pd.DataFrame], methods: Sequence[str], complete: pd.DataFrame
+    values: Mapping[str, pd.DataFrame], methods: Sequence[str], complete: pd.DataFrame, left_out: Mapping[str, int]
 ) -> list[str]:
-    counts = {m: [int(values[b].reindex([m]).notna().sum(axis=1).iloc[0]) for b in blocks] for m in methods}
-    most = np.max([*counts.values()], axis=0)
+    counts = {m: [int(v.reindex([m]).notna().sum(axis=1).iloc[0]) for v in values.values()] for m in methods}
+    most = np.array([v.shape[1] for v in values.values()])
     short = [f"{m} ({sum(c)} of {most.sum()} runs)" for m, c in counts.items() if (np.array(c) < most).any()]
     notes = [
-        f"Each column is the mean over {', '.join(map(str, dict.fromkeys(most)))} splits. 10:1 is the mean over all "
+        f"Each column is the mean over {', '.join(map(str, dict.fromkeys(most)))} splits, those that most methods "
+        "have; a method that lacks one of them has no value there. 10:1 is the mean over all "
         "columns of the same fits tested on a part of the images, in which the largest unseen class has ten times the "
         "images of the smallest. rank is the mean rank over the columns, among the methods that have all of them. "
         "to best is the mean over data sets of the differences split by split; p is two-sided for this one comparison, "
@@ -133,4 +146,8 @@ def _notes(
     ]
     if short:
         notes.append(f"Not complete: {', '.join(short)}.")
+    if aside := [f"{n} of {m}" for m, n in left_out.items() if m in methods]:
+        notes.append(
+            f"Runs with settings as given are left out where others of the method were tuned: {', '.join(aside)}."
+        )
     return notes if len(complete) else [*notes, "No method has all columns, so there are no ranks."]
