@@ -308,6 +308,7 @@ def test_a_model_that_is_named_runs_as_in_its_stage(tmp_path, started, nothing_s
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [("stage=all", "stage=all does not exist; there is: quick, standard, full"),
+     ("model=", "model= names no model; name some"),
      ("data=awa9", "data=awa9 does not exist in stage standard of compare; there is: cifar_awa, vowel")],
 )  # fmt: skip
 def test_stages_and_data_that_do_not_exist_are_named(tmp_path, started, word, sentence):

@@ -47,7 +47,7 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
     Raises
     ------
     UserError
-        For a stage or data that does not exist.
+        For a stage or data that does not exist, and an empty ``model=``.
     """
     node = cells.layout()["compare"]
     name = cells.value_of(extra, "stage") or "standard"
@@ -61,6 +61,8 @@ def comparison(extra: Sequence[str] = ()) -> tuple[list[Sweep], dict[str, str]]:
                 f"data={one} does not exist in stage {name} of compare; there is: {', '.join(stage['data'])}."
             )
     model = cells.value_of(extra, "model")
+    if model == "":
+        raise UserError("model= names no model; name some, as in model=ridge,eszsl, or leave it out for all.")
     named = {cells.key_of(o) for o in extra}
     chosen = [""] if "dataset" in named else [one for one in stage["data"] if one in data or data == [""]]
     found: list[Sweep] = []
