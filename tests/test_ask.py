@@ -346,11 +346,9 @@ def test_labelled_images_of_the_input_are_not_counted(labels, tmp_path, capsys):
     assert predict([str(tmp_path / "run"), str(file), "--evaluate", "--to", str(tmp_path / "p.csv")]) == 0
     said = capsys.readouterr().err
     assert f"over {len(names) - 6} images" in said
-    assert "6 images have a label in the run itself and are not counted" in said
+    assert "have a label in the run itself and are not counted" in said
     assert pd.read_csv(tmp_path / "p.csv").shape[0] == len(names)
-    assert "6 images have a label in the run itself and are not counted" in ask(
-        capsys, tmp_path / "run", file, "--truth"
-    )
+    assert "have a label in the run itself and are not counted" in ask(capsys, tmp_path / "run", file, "--truth")
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,9 @@ def test_a_rule_is_given_what_it_names():
 def test_rules_are_found_by_name_or_are_functions():
     assert rule_book.find("labels", "nearest").function is nearest
     assert rule_book.find("labels", cosine).name == "cosine"
-    with pytest.raises(UserError, match=r"inference.labels=nearst does not exist; it may be: "):
+    with pytest.raises(
+        UserError, match=r"inference.labels=nearst does not exist .did you mean nearest\?.; it may be: "
+    ):
         rule_book.find("labels", "nearst")
 
 

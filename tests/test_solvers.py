@@ -421,5 +421,5 @@ def test_torch_is_asked_for_where_it_is_not_installed(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UserError, match=r"solver=torch needs PyTorch; pip install 'zsl-cdl\[torch\]'"):
+    with pytest.raises(UserError, match=r"solver=torch needs PyTorch; pip install -e '\.\[torch\]'"):
         sparse_encode(np.ones((5, 8)), np.eye(8), 0.1, solver="torch")

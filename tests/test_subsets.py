@@ -83,7 +83,7 @@ def test_imbalance_beside_a_run_is_that_of_a_run_on_the_subset(inference):
     assert whole[f"{stage}/imbalanced_acc_class"] == part[f"{stage}/acc_class"]
     # Before anything is fitted.
     with pytest.raises(UserError, match=r"evaluation.imbalance=1e\+06 leaves '.*' without a test image"):
-        load(checked(compose([*base, "evaluation.imbalance=1e6"])))
+        run(compose([*base, "evaluation.imbalance=1e6"]))
     with pytest.raises(UserError, match=r"evaluation.imbalance=0.5 is not accepted"):
         run(compose([*base, "evaluation.imbalance=0.5"]))
 
