@@ -51,6 +51,7 @@ def answered_with_truth(file, to):
     return table
 
 
+@pytest.mark.slow
 def test_questions_answers_and_new_predictions(run_of_digits, tmp_path, capsys):
     said = ask(capsys, run_of_digits, "--to", tmp_path / "a")
     file = tmp_path / "a" / "questions.csv"
@@ -106,6 +107,7 @@ def test_truth_as_the_answers(run_of_digits, tmp_path, capsys):
     assert not (run_of_digits / "ask").exists()  # nothing is written
 
 
+@pytest.mark.slow
 def test_asking_in_the_terminal(run_of_digits, tmp_path, capsys, monkeypatch):
     data = as_read()
     truth = {str(row): data.unseen_names[y] for row, y in zip(data.rows_unseen, data.y_unseen)}
@@ -167,6 +169,7 @@ def test_images_of_ones_own(run_of_digits, tmp_path, capsys):
     assert (found["predicted"] == names[:300]).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_labels_of_the_run_count_as_answers(labels, tmp_path, capsys):
     zsl.run(zsl.compose([*RUN, f"inference.labelled={labels}"]), tmp_path / "run")
     said = ask(capsys, tmp_path / "run")
@@ -222,6 +225,7 @@ def test_files_are_found_by_path_or_by_a_name_that_is_theirs_alone(tmp_path):
     assert ImageFiles([tmp_path / "nothing"]).find("a/1.png") is None
 
 
+@pytest.mark.slow
 def test_answers_in_the_terminal_are_never_lost(run_of_digits, tmp_path, capsys, monkeypatch):
     given = iter(["two", KeyboardInterrupt])
 
@@ -385,6 +389,7 @@ def test_wrong_answers_end_in_one_sentence(run_of_digits, answers, message, caps
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.slow
 def test_runs_that_cannot_be_asked_say_why(tmp_path, capsys, run_of_digits):
     zsl.run(zsl.compose([*RUN, "inference=own"]), tmp_path / "own")
     np.save(tmp_path / "more.npy", as_read().X_unseen[:50])

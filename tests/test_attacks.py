@@ -180,6 +180,7 @@ def test_a_damaged_page_of_the_store_is_found_when_it_is_used(store, caplog):
     stores.forget()
 
 
+@pytest.mark.slow
 def test_what_is_no_regular_file_stays(tmp_path):
     stores.forget()
     os.mkfifo(tmp_path / "mlflow.db")
@@ -322,6 +323,7 @@ def test_arrays_are_arrays_and_named_once(stored, tmp_path):  # noqa: F811
         ZeroShotClassifier.load(rewrite(stored, tmp_path / "x.skops", twice, digest=True))
 
 
+@pytest.mark.slow
 def test_a_record_of_odd_kinds_is_left_out_of_an_upload(store, caplog):
     stores.forget()
     for name in ("a", "b"):

@@ -82,6 +82,7 @@ def test_dictionaries_are_those_of_one_process(client, problem, settings):
         assert {type(part).__name__ for part in [there.codes_.blocks[0].compute()]} == {"csr_array"}
 
 
+@pytest.mark.slow
 def test_atoms_that_repeat_others_or_are_not_used_are_drawn_again_alike(client, problem):
     X, *others = problem
     X = X.copy()
@@ -205,6 +206,7 @@ def test_a_fit_goes_on_from_its_checkpoint(client, problem, tmp_path, monkeypatc
     assert not list(tmp_path.glob("ck-*"))
 
 
+@pytest.mark.slow
 def test_codes_and_predictions_of_a_chunked_array_are_lazy_and_the_same(client, problem):
     X, *others = problem
     X_chunked = chunks(X)
@@ -267,6 +269,7 @@ def test_the_classifier_is_that_of_one_process(client, inference):
             ZeroShotClassifier(model, inference).fit(da.from_array(bad, chunks=(300, 20)), y[:5], table)
 
 
+@pytest.mark.slow
 def test_chunks_that_were_divided_again_and_whole_numbers(client):
     rng = np.random.default_rng(0)
     y = np.arange(300) % 6
@@ -281,6 +284,7 @@ def test_chunks_that_were_divided_again_and_whole_numbers(client):
     assert_array_equal(there.predict(divided).compute(), here.predict(X))
 
 
+@pytest.mark.slow
 def test_chunks_without_rows_change_nothing(client, problem):
     X, *others = problem
     selected = da.concatenate([chunks(X), chunks(X) - 1e9])
@@ -346,6 +350,7 @@ def test_without_a_client_a_sentence_says_how_to_make_one(problem, monkeypatch):
         CoupledDictionaries(n_atoms=20).fit(chunks(X), *others)
 
 
+@pytest.mark.slow
 def test_a_run_learns_on_the_cluster(client, tmp_path):
     settings = ["dataset=digits", "model.n_dictionaries=1", "model.n_iter=1", "inference=inductive", "tracking=none"]
     here = zsl.run(zsl.compose(settings))

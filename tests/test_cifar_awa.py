@@ -54,6 +54,7 @@ def test_it_equals_the_folder_it_was_made_from(shared):
             assert_array_equal(getattr(split, part), getattr(TABLE.splits[name], part))
 
 
+@pytest.mark.slow
 def test_its_features_are_a_projection_of_the_networks(shared):
     """What the description says of the 128 directions, from the 1280 outputs of the network."""
     with np.load(shared / "cifar_awa" / "lite0_1280.npz") as stored:

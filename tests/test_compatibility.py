@@ -133,6 +133,7 @@ def test_cmt_gradient_and_stationarity(problem, rng):
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.slow
 def test_batches_of_one_are_the_plain_loop(learner, problem):
     X, y, Z, Z_unseen = problem
     S = np.array([Z[y == c][0] for c in range(6)])

@@ -205,6 +205,7 @@ def test_too_many_runs_are_refused(monkeypatch):
         dashboard(frame([record("ab"), record("ac")]), "t")
 
 
+@pytest.mark.slow
 def test_the_module_runs_from_a_shell(report_runs, tmp_path):
     words = ["dashboard", report_runs, "--out", tmp_path / "x" / "d.html"]
     out = subprocess.run([sys.executable, "-m", "zsl.report", *words], capture_output=True, text=True, check=True)

@@ -26,6 +26,7 @@ def _wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
+@pytest.mark.slow
 def test_list_says_what_is_here(tmp_path, capsys):
     write_xlsa17(tmp_path / "AWA2")
     write_awa(tmp_path / "Animals_with_Attributes")
@@ -42,6 +43,7 @@ def test_list_says_what_is_here(tmp_path, capsys):
     assert "awa2: cite Xian" in out
 
 
+@pytest.mark.slow
 def test_list_shows_a_dataset_that_has_no_entry_in_the_catalogue(tmp_path, capsys, monkeypatch):
     shutil.copytree(config.conf_dir(), tmp_path / "conf")
     (tmp_path / "conf/dataset/mine.yaml").write_text(

@@ -43,6 +43,7 @@ def chosen(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("share", [0.5, 0.002])
+@pytest.mark.slow
 def test_auto_chooses_by_the_number_of_non_zeros_and_certifies(chosen, dtype, share):
     X, D = problem(300, 200, 320)
     lam = share * float(np.median(lambda_max(X, D)))

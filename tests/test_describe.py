@@ -201,6 +201,7 @@ def test_tfidf_keeps_the_commonest_words_and_needs_some():
 
 
 @given(st.text(max_size=60), st.integers(16, 200))
+@pytest.mark.slow
 def test_hashed_rows_are_those_of_the_text_alone(text, d):
     # Two halves of unit length; either may be empty.
     row = hashed(d).encode([text, "another text"])[0]

@@ -97,6 +97,7 @@ def test_expectation_maximisation(device, points, shares):
     assert_same(device, compute)
 
 
+@pytest.mark.slow
 def test_rules_of_clusters_and_of_graphs(device, points):
     V, Z = points
     statistics = SeenStatistics(np.eye(5), unit_rows(Z), Z, concentration=5.0)

@@ -63,6 +63,7 @@ def test_folder_and_store_share_one_copy_of_each_file(tmp_path):
     assert not [path for path in files(tmp_path) if path.name.endswith(".link")]
 
 
+@pytest.mark.slow
 def test_the_dictionaries_are_in_one_file(tmp_path):
     start(tmp_path, "model.n_atoms=400", "figures=false", "save_precision=double", "tracking=none")
     fitted = ZeroShotClassifier.load(tmp_path / "run" / "model.skops").model_

@@ -86,6 +86,7 @@ def test_without_save_model_neither_the_classifier_nor_its_dictionaries_are_kept
     assert not (tmp_path / "model.skops").exists()
 
 
+@pytest.mark.slow
 def test_same_seed_same_result_other_seed_other_dictionaries(tmp_path):
     words = [*QUIET, "dataset=synthetic", "dataset.seed=0", "save_precision=double"]
     seeds = {"a": 0, "b": 0, "c": 1}
@@ -199,6 +200,7 @@ def test_cifar_awa(cifar_awa, split, least):
     assert abs(np.mean(shuffled) - 0.25) < 0.05
 
 
+@pytest.mark.slow
 def test_a_finished_run_of_other_settings_is_not_replaced(tmp_path):
     quick = [*QUIET, "dataset=synthetic", "model=ridge"]
     first = run(compose(quick), tmp_path)

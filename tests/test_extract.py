@@ -235,6 +235,7 @@ def test_a_batch_that_cannot_be_computed(tmp_path):
         extract(find_images(photographs(tmp_path / "images")), network, tmp_path / "x.npz", batch_size=4)
 
 
+@pytest.mark.slow
 def test_workers_change_no_number_and_two_batches_are_in_memory(tmp_path):
     images = find_images(photographs(tmp_path / "images", per_class=8))
     read, running, most = [], threading.Event(), []

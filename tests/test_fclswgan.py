@@ -211,6 +211,7 @@ def test_training_without_torch_names_the_way_to_it(problem, monkeypatch):
 
 
 @pytest.mark.parametrize("there", [False, True])
+@pytest.mark.slow
 def test_the_comparison_leaves_out_what_cannot_be_trained(there, monkeypatch):
     monkeypatch.setattr("zsl.report.compare.without_package", lambda group: {} if there else {"fclswgan": "torch"})
     for stage in ("quick", "full"):

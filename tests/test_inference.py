@@ -153,6 +153,7 @@ def test_a_transductive_model_is_refused_where_an_inductive_stage_must_come_firs
 
 
 @pytest.mark.parametrize("rule", ["mixture", "spread"])
+@pytest.mark.slow
 def test_given_shares_are_those_of_the_unseen_classes_only(rule, tmp_path):
     shares = [0.3, 0.3, 0.2, 0.1, 0.1]
     inference = Inference("agnostic", rule, settings={rule: {"class_prior": shares}})

@@ -192,6 +192,7 @@ def test_labelled_images_leave_the_test_and_are_recorded(labels, tmp_path):
     assert len(loaded.labelled_[1]) == 6
 
 
+@pytest.mark.slow
 def test_the_digest_has_what_the_labels_say_and_not_where_they_are(labels, tmp_path):
     def digest_of(*overrides):
         return zsl.run(

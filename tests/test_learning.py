@@ -246,6 +246,7 @@ def test_statistics_remember_one_pass_or_everything(problem):
         assert_allclose(state.AtX[0], np.asarray(expected) / np.sum(expected) @ means, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_online_learning_reads_any_rows(problem, tmp_path):
     import h5py
 

@@ -66,6 +66,7 @@ RULES = {
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("n_scores", "n_images"), [(1, 8192), (100, 8192), (1000, 7), (10**6, 11)])
+@pytest.mark.slow
 def test_answers_do_not_depend_on_blocks(data, monkeypatch, rule, n_scores, n_images):
     model, inference = RULES[rule]
     classifier = fitted(data, model, **inference)
@@ -113,6 +114,7 @@ def test_the_largest_are_those_of_a_stable_sort(rng, k):
     assert_array_equal(largest(scores, k), np.argsort(-scores, axis=1, kind="stable")[:, :k])
 
 
+@pytest.mark.slow
 def test_labelled_images_are_in_no_block(data, monkeypatch):
     X, y, table, new = data
     classifier = zsl.ZeroShotClassifier(zsl.models.ESZSL(), "asked")

@@ -166,6 +166,7 @@ def test_scores_shapes_permutations_and_one_class(name, easy):
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.slow
 def test_order_of_training_images_and_class_numbers(name, easy):
     # Seen classes may be numbered in any order. Methods that draw batches see other batches then.
     order = np.random.default_rng(2).permutation(len(easy.seen))
@@ -281,6 +282,7 @@ def test_a_number_that_makes_no_sense_is_refused(name, setting, easy):
     ("name", "setting"),
     [pytest.param(*m.values, f, marks=m.marks) for m in BUT_COUPLED for f in numbers_of(*m.values)],
 )
+@pytest.mark.slow
 def test_extreme_penalties_and_steps_end_in_finite_scores_or_a_sentence(name, setting, easy):
     node = {k: v for k, v in QUICK.items() if k != setting and k in {f.name for f in fields(new(name))}}
     kind = type(new(name))
@@ -321,6 +323,7 @@ def _odd(easy):
 
 @pytest.mark.parametrize("name", BUT_COUPLED)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.slow
 def test_odd_data_end_in_finite_scores_or_a_sentence(name, easy, dtype):
     for what, (X, y, Z, U) in _odd(easy).items():
         X, Z, U = (a.astype(dtype) for a in (X, Z, U))

@@ -110,6 +110,7 @@ def test_shares_that_fit_no_classes_are_refused(given):
         class_shares(given, np.eye(2), np.eye(2), np.eye(2))
 
 
+@pytest.mark.slow
 def test_the_mixture_keeps_to_the_shares():
     U, y, means = directions(n=300)
     seen = SeenStatistics(np.eye(20), 0.7 * means, np.eye(3), 15.0)

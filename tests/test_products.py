@@ -109,6 +109,7 @@ def test_many_threads_leave_the_limit_as_they_found_it(rng):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.slow
 def test_forked_and_spawned_workers_compute_the_same(tmp_path):
     # A forked process has none of its parent's threads, and must not wait for them or for a lock that they hold.
     script = tmp_path / "forks.py"

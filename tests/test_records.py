@@ -115,6 +115,7 @@ def test_marks_of_missing_values_and_kinds_of_attributes_count(rng):
     assert len({of(), of(attribute_blocks=(1, 3)), of(attribute_blocks=(2, 2))}) == 3
 
 
+@pytest.mark.slow
 def test_a_path_from_python_is_recorded_as_text(tmp_path):
     cfg = compose([*QUICK, f"output_dir={tmp_path}"])
     cfg.model.checkpoint = tmp_path / "ck"
@@ -126,6 +127,7 @@ def test_a_path_from_python_is_recorded_as_text(tmp_path):
 # --- runs that are not repeated ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch):
     overrides = [*QUICK, f"output_dir={tmp_path}", "skip_existing=true"]
     day = tmp_path / "day"
@@ -150,6 +152,7 @@ def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch):
         run(compose([*overrides, "seed=1"]), day / "third")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_skipped_for_two_cells_is_one_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(compose(QUICK), Path("multirun/first"))
@@ -161,6 +164,7 @@ def test_a_run_that_was_skipped_for_two_cells_is_one_run(tmp_path, monkeypatch):
     assert len(found.drop_duplicates("folder")) == 1
 
 
+@pytest.mark.slow
 def test_a_result_takes_the_place_of_what_earlier_runs_left_in_its_folder(tmp_path):
     there, here = tmp_path / "there", tmp_path / "here"
     run(compose([*QUICK, f"output_dir={tmp_path}"]), there)
@@ -172,6 +176,7 @@ def test_a_result_takes_the_place_of_what_earlier_runs_left_in_its_folder(tmp_pa
     assert [Path(folder) for folder in read_records(here)["folder"]] == [here]
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_is_done_again(tmp_path, monkeypatch):
     overrides = [*QUICK, f"output_dir={tmp_path}", "skip_existing=true"]
     with monkeypatch.context() as broken:

@@ -35,6 +35,7 @@ def _marks(name):
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in RECORDED])
+@pytest.mark.slow
 def test_numbers_are_those_of_the_first_version(name):
     recorded = RECORDED[name]
     # The first version took the best settings of one division into folds.

@@ -46,6 +46,7 @@ def test_runs_of_one_model_are_named_by_what_tells_them_apart():
     }
 
 
+@pytest.mark.slow
 def test_the_panel_of_a_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scatter, "plane", lambda V, seed: V[:, :2])  # t-SNE takes seconds
     run(compose(["experiment=figure", "dataset=digits", "model.n_iter=2"]), tmp_path / "run")

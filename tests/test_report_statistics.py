@@ -59,6 +59,7 @@ def test_correction_by_hand():
     assert_allclose(got.high - got.mean, stats.t.ppf(0.975, 2) * np.sqrt(7 / 12))
 
 
+@pytest.mark.slow
 def test_the_correction_keeps_its_level_where_the_usual_test_does_not():
     # Differences that share a part, as overlapping splits do: correlation n_test / (n_test + n_train) = 0.2.
     rng, usual, corrected, n = np.random.default_rng(0), 0, 0, 2000

@@ -177,6 +177,7 @@ def test_readers_leave_gaps_and_shuffling_moves_them():
 
 
 @pytest.mark.parametrize("model", ["eszsl", "sae"])
+@pytest.mark.slow
 def test_selection_sees_neither_unseen_images_nor_labels_nor_attributes(raw, model):
     rng = np.random.default_rng(0)
     attributes = raw.attributes.copy()
@@ -216,6 +217,7 @@ def test_the_best_point_is_chosen_wherever_it_stands():
     assert max(found.trials, key=lambda t: t["acc_class"])["settings"] == found.settings
 
 
+@pytest.mark.slow
 def test_any_keys_together_and_what_they_share_changes_nothing(raw):
     quick = ("dataset=synthetic", "model=ridge", "inference=aag")
     grid = "tune.grid={model.gamma:[0.1,10],feature.pca:[null,20],inference.labels:[cosine,nearest]}"
@@ -226,6 +228,7 @@ def test_any_keys_together_and_what_they_share_changes_nothing(raw):
         assert selection(*quick, f"tune.grid={{{one}}}", data=raw).trials[-1] == trial
 
 
+@pytest.mark.slow
 def test_settings_of_rules_and_models_without_shared_fits_are_tuned_too():
     found = selection(
         "dataset=synthetic", "model=coupled", "model.n_atoms=20", "model.n_iter=1", "inference=taaw",
@@ -240,6 +243,7 @@ RANGE = "tune.grid={model.gamma:{low:1e-4,high:1e4,log:true},model.metric:[cosin
 
 
 @pytest.mark.parametrize("search", ["random", "optuna"])
+@pytest.mark.slow
 def test_searches_over_any_keys_are_seeded_and_recorded(raw, search):
     if search == "optuna":
         pytest.importorskip("optuna", reason="no Optuna: pip install -e '.[optuna]'")
@@ -336,6 +340,7 @@ def test_one_validation_split_cannot_choose_a_rule():
         checked(compose(words))
 
 
+@pytest.mark.slow
 def test_the_run_is_refitted_with_the_choice_and_records_everything(tmp_path):
     grid = "tune.grid={model.gamma:[0.01,10],model.lam:[0.1,1]}"
     result = run(compose([*TUNED, "dataset=synthetic", "model=eszsl", grid]), tmp_path)
@@ -403,6 +408,7 @@ def test_distance_is_in_steps_between_the_values_that_were_tried():
 ONE_ERROR = ("tune.rule=one_standard_error", "tune.repeats=3")
 
 
+@pytest.mark.slow
 def test_settings_stay_where_folds_cannot_tell_and_a_warning_says_so(raw, caplog):
     found = selection(
         "model=sje", "dataset=synthetic", *ONE_ERROR, "tune.repeats=8", "tune.grid={model.n_epochs:[1,20]}"

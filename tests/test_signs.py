@@ -73,6 +73,7 @@ def test_attributes_times_1e300_are_as_good_and_warn(toy, warned):
 
 
 @pytest.mark.parametrize(("columns", "factor"), [([3], 1e20), ([0, 1], 1e5), (list(range(10)), 1e3), ([5], 300)])
+@pytest.mark.slow
 def test_features_that_drown_others(toy, warned, columns, factor):
     X, y, Z = toy
     X[:, columns] *= factor
@@ -154,6 +155,7 @@ def test_objectives_that_rise():
     assert "no finite number" in signs.rising("loss", [3.0, np.nan])
 
 
+@pytest.mark.slow
 def test_warnings_are_on_the_screen_and_in_the_record(tmp_path, caplog):
     result = run(compose(["model.lam=1e9", "model.n_iter=1", *QUIET]), tmp_path)
     record = json.loads((tmp_path / "results.json").read_text())
@@ -162,6 +164,7 @@ def test_warnings_are_on_the_screen_and_in_the_record(tmp_path, caplog):
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == result.warnings
 
 
+@pytest.mark.slow
 def test_warnings_are_a_tag_in_the_store(store):
     from zsl.tracking.store import open_store
 

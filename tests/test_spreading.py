@@ -223,6 +223,7 @@ def test_approximate_neighbours_are_nearly_the_exact_ones_and_the_same_every_tim
     assert_allclose(found.distance, np.linalg.norm(Z_hat[found.nodes] - Z_hat[:, None], axis=2))
 
 
+@pytest.mark.slow
 def test_what_the_search_gives_is_put_in_order(monkeypatch):
     # Its own node anywhere or nowhere, missing neighbours, single-precision distances.
     import pynndescent

@@ -47,6 +47,7 @@ def test_codes_where_the_search_stalls(rng, monkeypatch):
     assert_allclose(again, right, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_dense_codes_go_through_matrix_products(rng, monkeypatch):
     X, Dx, Dz, target = problem(rng, n=80, p=300, r=320)
     lam, c = 0.05, 0.3

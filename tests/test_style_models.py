@@ -332,6 +332,7 @@ def test_gmmn_gradient_by_finite_differences(problem, rng):
     assert_allclose(np.concatenate([g.ravel() for g in at(flat)[1]]), numeric, atol=1e-6 * np.abs(numeric).max())
 
 
+@pytest.mark.slow
 def test_gmmn_learns_the_means_of_the_classes(problem):
     X, y, Z, Z_unseen = problem
     model = GMMNStyle(n_epochs=200).fit(*problem)

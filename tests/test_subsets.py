@@ -101,6 +101,7 @@ def test_the_subset_is_in_the_key_and_its_values_are_checked():
         run(compose([*base, "subset.imbalance=0.5"]))
 
 
+@pytest.mark.slow
 def test_a_run_is_not_passed_off_as_one_of_another_name(tmp_path):
     # More images than any class has: the same rows, but a point of a curve. And a fixed split that random draws too.
     base = ["dataset=digits", "model=ridge", "tracking=none", f"output_dir={tmp_path}", "skip_existing=true"]

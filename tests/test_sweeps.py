@@ -114,6 +114,7 @@ def test_a_failing_job_has_its_traceback_in_its_own_log(tmp_path, monkeypatch):
     assert (status["status"], status["error"]) == ("FAILED", "list index out of range")
 
 
+@pytest.mark.slow
 def test_mistakes_that_stop_a_sweep_are_one_line(tmp_path):
     done = zsl("-m", "modl.lam=3,4", cwd=tmp_path)
     assert done.returncode == 1
@@ -127,6 +128,7 @@ def test_mistakes_that_stop_a_sweep_are_one_line(tmp_path):
     assert len(done.err.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_wrong_settings_of_tracking_fail_each_job(tmp_path):
     done = zsl(*QUICK, "tracking.on_error=ignore", "-m", "seed=0,1", cwd=tmp_path)
     assert done.returncode == 1

@@ -57,6 +57,7 @@ def status(folder):
 # --- what is recorded -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_is_recorded_whole(tmp_path, capsys):
     """In a fresh store, because a copied one remembers where its artifacts were."""
     out = tmp_path / "out"
@@ -115,6 +116,7 @@ def test_every_metric_of_the_documentation_has_a_group():
     assert [n for n in names if "/" not in about.grouped(n)] == []
 
 
+@pytest.mark.slow
 def test_figures_that_fail_cost_a_warning(store, monkeypatch, caplog):
     monkeypatch.setattr("zsl.report.figures.of_run", raising(RuntimeError("no font")))
     start(store / "run")
@@ -163,6 +165,7 @@ def test_an_older_store_opens_on_the_page_of_runs(store):
     assert view.EXPERIMENT_TAGS.items() <= client_of(store).get_experiment(old).tags.items()
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_costs_a_warning(tmp_path, caplog):
     (tmp_path / "mlflow.db").write_text("this is no database, and is not touched")
     start(tmp_path / "run")
@@ -175,6 +178,7 @@ def test_a_store_that_fails_costs_a_warning(tmp_path, caplog):
     assert not (tmp_path / "run2" / "results.json").exists()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_down_is_asked_once_a_minute(tmp_path, monkeypatch, caplog):
     asked = []
 
@@ -230,6 +234,7 @@ def test_an_upload_completes_what_the_store_did_not_get(tmp_path, monkeypatch, c
     assert len(recorded(out)) == 2
 
 
+@pytest.mark.slow
 def test_an_output_folder_that_was_moved_keeps_its_store(tmp_path, store, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(Store, "begin", raising(OSError("away")))
@@ -265,6 +270,7 @@ def test_runs_are_found_by_a_folder_whose_name_has_an_apostrophe(store):
         assert found.data.tags["zsl.folder"] == folder
 
 
+@pytest.mark.slow
 def test_a_long_curve_is_sent_in_parts_each_of_which_is_a_sign_of_life(store, monkeypatch):
     """One call for 20,000 values kept an MLflow server busy for longer than the patience with a store that hangs."""
     from mlflow import MlflowClient

@@ -124,6 +124,7 @@ def test_the_page_shows_what_varies_and_the_printed_link_leads_to_it(shown, swep
     assert not (swept / "multirun" / records.PAGE).exists()
 
 
+@pytest.mark.slow
 def test_without_a_page_the_run_names_the_command(swept):
     done = zsl(*QUICK, "model=sae", cwd=swept)
     assert f"; `zsl ui {swept / 'multirun'}` shows it" in done.out

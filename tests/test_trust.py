@@ -130,6 +130,7 @@ def test_silence_is_remembered_however_a_file_is_named(tmp_path, monkeypatch):
         open_store({"uri": "sqlite:///s.db", "experiment": "zsl"}, tmp_path)
 
 
+@pytest.mark.slow
 def test_work_that_goes_on_is_no_hang(monkeypatch):
     monkeypatch.setattr(opening, "PATIENCE_S", 0.3)
 
@@ -232,6 +233,7 @@ def hold(folder, ready, done):
     os._exit(0)  # as a process that is killed: nothing is released
 
 
+@pytest.mark.slow
 def test_a_folder_is_for_one_process(tmp_path):
     fork = multiprocessing.get_context("fork")
     ready, done = fork.Event(), fork.Event()

@@ -70,6 +70,7 @@ def tried(photos, *more):
     return command.main([str(photos), str(photos.with_name("classes.yaml")), *more])
 
 
+@pytest.mark.slow
 def test_one_page_tells_what_was_recognised_and_how_sure_it_is(photos, seen_by, capsys):
     assert tried(photos) == 0
     out = photos.with_name("photos-try")
@@ -166,6 +167,7 @@ def test_the_page_says_when_answers_say_nothing(photos, seen_by, caplog):
     assert "No word occurs in the descriptions" in (photos.with_name("photos-try") / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_with_few_kinds_the_page_says_that_nothing_was_compared(photos, seen_by, capsys):
     for name in ("green_tall", "blue_tall", "red_wide", "green_wide", "grey_wide"):
         shutil.rmtree(photos / name)
@@ -201,6 +203,7 @@ def test_an_interrupted_extraction_goes_on(photos, seen_by, monkeypatch):
     assert len(seen_by) - n < 48  # the first batch was kept
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_leaves_the_one_before(photos, seen_by, monkeypatch):
     assert tried(photos) == 0
     run = photos.with_name("photos-try") / "run"
@@ -298,6 +301,7 @@ def test_what_speaks_for_a_class_are_attributes_that_it_has_and_images_show():
     assert telling_attributes(other, X[:2], 0) == []
 
 
+@pytest.mark.slow
 def test_texts_of_the_file_are_on_the_page(photos, seen_by):
     assert tried(photos) == 0
     kept = read_npz(next(photos.with_name("photos-try").glob("classes-*.npz")))
