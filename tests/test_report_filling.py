@@ -19,7 +19,6 @@ from zsl.errors import UserError
 from zsl.report import __main__ as command
 from zsl.report import cells, filling
 from zsl.report.filling import Progress, Task
-from zsl.runs.status import this_process
 from zsl.system import THREAD_VARIABLES
 
 
@@ -380,11 +379,7 @@ def test_sweeps_of_other_processes_are_not_looked_at(tmp_path):
     (tmp_path / "sweep.json").write_text(json.dumps({
         "id": "a", "status": "RUNNING", "process": {"pid": 1}, "started": 1, "folder": str(tmp_path),
     }))  # fmt: skip
-    assert filling._sweep_of(2, tmp_path) is None
-    assert filling._sweep_of(1, tmp_path)["id"] == "a"
+    assert filling._sweep_of(2, tmp_path, 1) is None
+    assert filling._sweep_of(1, tmp_path, 1)["id"] == "a"
     # An earlier process of the same number, as in a container.
-    process = {**this_process(), "started": 0}
-    (tmp_path / "sweep.json").write_text(json.dumps({
-        "id": "b", "status": "RUNNING", "process": process, "started": 1, "folder": str(tmp_path),
-    }))  # fmt: skip
-    assert filling._sweep_of(process["pid"], tmp_path) is None
+    assert filling._sweep_of(1, tmp_path, 2) is None

@@ -281,6 +281,7 @@ def start(
     """
     command = [sys.executable, "-m", "zsl.main", *arguments]
     environment = None if threads is None else {**os.environ, **thread_limits(threads)}
+    began = status.now_ms()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL if quiet else None, env=environment)
     experiment, sweep, looked, said = value_of(arguments, "experiment") or "", None, time.monotonic(), ""
     try:
@@ -291,7 +292,7 @@ def start(
             soon = process.returncode is None and time.monotonic() - looked < _LOOK_S
             if progress is None or task is None or soon:
                 continue
-            looked, sweep = time.monotonic(), sweep or _sweep_of(process.pid, folder / experiment)
+            looked, sweep = time.monotonic(), sweep or _sweep_of(process.pid, folder / experiment, began)
             _look(progress, task, sweep)
             if process.returncode is None and str(progress) != said:
                 said = str(progress)
@@ -305,13 +306,12 @@ def start(
     return process.wait()
 
 
-def _sweep_of(pid: int, folder: Path) -> Mapping[str, object] | None:
-    """The ``sweep.json`` that a process has written under a folder."""
+def _sweep_of(pid: int, folder: Path, began: int) -> Mapping[str, object] | None:
+    """The ``sweep.json`` that a process, which was started at a time in ms, has written under a folder."""
     for path in status.walk(folder, status.SWEEP):
         sweep = status.read(path)
-        process = sweep.get("process", {})
         # In a container an earlier process may have had the same number.
-        if process.get("pid") == pid and status.alive(process) is not False:
+        if sweep.get("process", {}).get("pid") == pid and sweep.get("started", 0) >= began:
             return sweep
     return None
 
