@@ -53,31 +53,27 @@ def measure(job: tuple[Path, list[str]]) -> None:
 def rules() -> dict[str, Callable[[np.ndarray, np.ndarray, int], int]]:
     """Each rule: from accuracies (T, J), distances (T,) and the number of divisions to the chosen setting."""
 
-    def best(divisions: int | None) -> Callable[[np.ndarray, np.ndarray, int], int]:
-        def chosen(accuracy: np.ndarray, distance: np.ndarray, repeats: int) -> int:
-            n = accuracy.shape[1] // repeats
-            return choose(accuracy[:, : n * (divisions or repeats)], distance, 0, n).best
-
-        return chosen
-
-    def errors(width: float, divisions: int | None = None, fewest: int = 1) -> Callable[..., int]:
+    def rule(
+        divisions: int | None = None, *, width: float = 1, fewest: int = 1, best: bool = False
+    ) -> Callable[[np.ndarray, np.ndarray, int], int]:
         def chosen(accuracy: np.ndarray, distance: np.ndarray, repeats: int) -> int:
             n = accuracy.shape[1] // repeats
             if n < fewest:
                 return 0
-            # An error that is wider by a factor is that of fewer folds.
-            return choose(accuracy[:, : n * (divisions or repeats)], distance, 0, n / width**2).chosen
+            # The standard error is a deviation over the root of the number of folds: fewer folds make it wider.
+            found = choose(accuracy[:, : n * (divisions or repeats)], distance, 0, n / width**2)
+            return found.best if best else found.chosen
 
         return chosen
 
     return {
-        "best, one division": best(1),
-        "best, all divisions": best(None),
-        "one standard error, two divisions": errors(1, 2),
-        "one standard error, all divisions": errors(1),
-        "1.5 standard errors": errors(1.5),
-        "two standard errors": errors(2),
-        "one standard error, three folds or more": errors(1, None, 3),
+        "best, one division": rule(1, best=True),
+        "best, all divisions": rule(best=True),
+        "one standard error, two divisions": rule(2),
+        "one standard error, all divisions": rule(),
+        "1.5 standard errors": rule(width=1.5),
+        "two standard errors": rule(width=2),
+        "one standard error, three folds or more": rule(fewest=3),
     }
 
 

@@ -95,7 +95,7 @@ def test_true_classes_may_differ_in_blanks_and_capitals(tmp_path):
     classifier = SimpleNamespace(classes_=["polar bear", "cat"], about_={}, n_features_in_=3, labelled_=None)
     images = read_images(tmp_path, classifier, Namespace(input=tmp_path / "x.npz", truth=True))
     assert images.y.tolist() == [0, 1, -1, -1]
-    # zsl extract calls the class of a/abbey/1.jpg so.
+    # zsl extract gives the image a/abbey/1.jpg the class a_abbey.
     assert places_of(["a/abbey"], ["a_abbey", "b_abbey"], tmp_path).tolist() == [0]
 
 

@@ -226,7 +226,7 @@ def test_a_method_that_lacks_a_split_of_the_others_has_no_mean_of_the_rest():
     assert [str(single.rows[2][single.columns.index(name)]) for name in ("mean", "std", "splits", "rank")] == [
         "-", "-", "1", "-",
     ]  # fmt: skip
-    # A split that one method alone has counts for none.
+    # A split that only one of three methods has is left out of the mean of each.
     more = [*found, *several({"a": {A: [0.1, 0.2, 0.9]}})[:1]]
     more[-1]["key"]["split"] = {**more[-1]["key"]["split"], "rows": "another", "seed": 99}
     (table,), _ = overall(frame(more))

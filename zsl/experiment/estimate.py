@@ -17,7 +17,7 @@ from zsl.costs.work import Shape
 from zsl.data.dataset import ZeroShotData
 from zsl.data.preprocess import Preprocess, preprocess
 from zsl.errors import UserError
-from zsl.experiment.loading import load
+from zsl.experiment.loading import load, unequal_rows
 from zsl.experiment.metrics import peak_rss_mb
 from zsl.experiment.setup import Setup, checked
 from zsl.models import CoupledDictionaries
@@ -65,6 +65,8 @@ def estimate_run(overrides: Iterable[str]) -> str:
     setup = checked(compose(overrides))
     start = time.perf_counter()
     data = load(setup)
+    if setup.imbalance is not None:
+        unequal_rows(setup, data)  # refuses a ratio that the test images do not allow, as the run would
     seconds = time.perf_counter() - start
     if is_chunked(data.X):
         raise UserError(

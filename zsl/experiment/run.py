@@ -61,7 +61,7 @@ def run(cfg: DictConfig, folder: Path | None = None) -> Result:
         if setup.labelled is not None:
             data, labelled = set_aside(data, setup.labelled)
         if setup.imbalance is not None:
-            unequal_rows(setup, data)  # a ratio that cannot be had is refused now, and not after the fit
+            unequal_rows(setup, data)  # refuses a ratio that the test images do not allow, before the fit
         name = setup.run_name(data.split)
         existing = out.start(setup.config, setup.tracker, digest(setup.config, data.identity), name)
         if existing is not None:

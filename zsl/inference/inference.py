@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -159,14 +160,7 @@ class Inference(BaseEstimator):
         names, name = (rule_name(attributes), rule_name(labels)), type(model).__name__
         label_rule = None if labels == NATIVE else rules.find("labels", labels)
         attribute_rule = None if attributes == NATIVE else rules.find("attributes", attributes)
-        above = ""
-        for rule in self.chain(model, (attributes, labels)):
-            if above and attribute_rule is None and "Z_hat" in rule.asks_for:
-                raise UserError(
-                    f"inference.{above}.base={rule.name} needs predicted attributes, and inference.attributes=own "
-                    f"predicts none; set inference.{above}.base=own."
-                )
-            above = rule.name
+        chain = self.chain(model, (attributes, labels))
         if labels == NATIVE and attributes != NATIVE:
             raise UserError(
                 f"inference.attributes={names[0]} and inference.labels=own do not go together; own stands for the "
@@ -178,6 +172,12 @@ class Inference(BaseEstimator):
                     f"inference.attributes=own and inference.labels={names[1]} do not go together: {names[1]} needs "
                     "predicted attributes; use inference.attributes=agnostic with a model that predicts attributes."
                 )
+            for rule, below in pairwise(chain):
+                if "Z_hat" in below.asks_for:
+                    raise UserError(
+                        f"inference.{rule.name}.base={below.name} needs predicted attributes, and "
+                        f"inference.attributes=own predicts none; set inference.{rule.name}.base=own."
+                    )
             return
         if not hasattr(model, "predict_attributes"):
             raise UserError(
